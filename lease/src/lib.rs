@@ -1,0 +1,3 @@
+//! Leases with fencing tokens.
+
+pub mod clock;

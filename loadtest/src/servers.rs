@@ -1,0 +1,303 @@
+//! Real servers in real processes, each on loopback ports that were free and in a folder of its own, stopped when dropped.
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// How often a condition is looked at while waiting for it.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long a server may take to come up, or a condition to come true, before a test gives up. Not a measure of anything.
+pub const GIVE_UP: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` gives something; panics with `what` when it does not within [`GIVE_UP`].
+pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let start = palisade_lease::clock::boot();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(
+            palisade_lease::clock::boot().since(start) < GIVE_UP,
+            "gave up waiting for {what}"
+        );
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// A loopback port that was free a moment ago.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+        .local_addr()?
+        .port())
+}
+
+/// One of the workspace's own programs, as built beside the program that asks (a test or a binary of this workspace).
+///
+/// # Panics
+/// If it was not built: `cargo build --workspace --bins` first, as `make test` does.
+pub fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(3)
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!(
+            "{name} is not beside {}: run `cargo build --workspace --bins`",
+            own.display()
+        )
+    })
+}
+
+/// A process that is killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    name: String,
+}
+
+impl Process {
+    /// Starts a program; `name` is for messages.
+    pub fn start(name: &str, command: &mut Command) -> io::Result<Self> {
+        let child = command.spawn().map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("{name} ({:?}): {error}", command.get_program()),
+            )
+        })?;
+        Ok(Self {
+            child,
+            name: name.to_owned(),
+        })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// The child itself, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends a signal; one that has ended already is no error.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill(self.pid(), signal);
+    }
+
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end within [`GIVE_UP`].
+    pub fn wait(&mut self) -> ExitStatus {
+        let what = format!("the end of {}", self.name);
+        wait_for(&what, || self.ended())
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A single etcd member.
+#[derive(Debug)]
+pub struct Etcd {
+    process: Option<Process>,
+    client: SocketAddr,
+    peer: SocketAddr,
+    folder: TempDir,
+    arguments: Vec<String>,
+}
+
+impl Etcd {
+    /// Starts etcd and waits until it answers.
+    pub fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments, e.g. `["--quota-backend-bytes", "1000000"]`.
+    pub fn start_with(arguments: &[&str]) -> io::Result<Self> {
+        let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
+        let mut last = None;
+        // Another process may take a port between our look and etcd's: then again with others.
+        for _ in 0..5 {
+            let mut etcd = Self {
+                process: None,
+                client: (Ipv4Addr::LOCALHOST, free_port()?).into(),
+                peer: (Ipv4Addr::LOCALHOST, free_port()?).into(),
+                folder: TempDir::with_prefix("palisade-etcd-")?,
+                arguments: arguments.clone(),
+            };
+            match etcd.start_again() {
+                Ok(()) => return Ok(etcd),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| io::Error::other("etcd did not start")))
+    }
+
+    /// Starts it again on the same ports and data, after [`Etcd::kill`].
+    pub fn start_again(&mut self) -> io::Result<()> {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("log"))?;
+        let (client, peer) = (
+            format!("http://{}", self.client),
+            format!("http://{}", self.peer),
+        );
+        let mut command = Command::new(etcd_program("etcd"));
+        command
+            .args(["--name", "default", "--data-dir"])
+            .arg(self.data())
+            .args([
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+            ])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            // Tests start and stop many of them; none of their promises is about a power cut of etcd.
+            .arg("--unsafe-no-fsync=true")
+            .args(&self.arguments)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let mut process = Process::start("etcd", &mut command)?;
+        let address = self.client;
+        let up = wait_for("etcd to answer", || {
+            if process.ended().is_some() {
+                return Some(false);
+            }
+            get(address, "/health")
+                .is_ok_and(|answer| answer.contains("\"true\""))
+                .then_some(true)
+        });
+        if !up {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(5).collect();
+            return Err(io::Error::other(format!(
+                "etcd ended at once: {}",
+                tail.join("\n")
+            )));
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Where clients reach it.
+    pub fn address(&self) -> SocketAddr {
+        self.client
+    }
+
+    /// The `--leases` URL.
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.client)
+    }
+
+    /// The data folder, for snapshots and restores.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Its own folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The running process, if it runs.
+    pub fn process(&mut self) -> Option<&mut Process> {
+        self.process.as_mut()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Freezes it: sockets stay open, nothing is answered.
+    pub fn pause(&self) {
+        self.process.iter().for_each(|p| p.signal(Signal::SIGSTOP));
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.process.iter().for_each(|p| p.signal(Signal::SIGCONT));
+    }
+
+    /// Runs `etcdctl` against it and gives what it printed.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        let output = Command::new(etcd_program("etcdctl"))
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.client.to_string()])
+            .args(arguments)
+            .output()
+            .unwrap_or_else(|error| panic!("etcdctl: {error}"));
+        assert!(
+            output.status.success(),
+            "etcdctl {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// `etcd` or `etcdctl`: from the folder in `PALISADE_ETCD_BIN` (another version), else from the search path.
+pub fn etcd_program(name: &str) -> PathBuf {
+    std::env::var_os("PALISADE_ETCD_BIN")
+        .map_or_else(|| PathBuf::from(name), |dir| PathBuf::from(dir).join(name))
+}
+
+/// A plain GET; the answer with its head, as text.
+pub fn get(address: SocketAddr, path: &str) -> io::Result<String> {
+    exchange(
+        address,
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )
+}
+
+/// Sends bytes on a new connection and reads to its end.
+pub fn exchange(address: SocketAddr, request: &[u8]) -> io::Result<String> {
+    let mut connection = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
+    connection.set_read_timeout(Some(GIVE_UP))?;
+    connection.write_all(request)?;
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}

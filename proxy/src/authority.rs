@@ -1,0 +1,41 @@
+//! What the gate asks the lease store, and what the lease store tells the gate.
+
+use palisade_fence::Token;
+use std::sync::Arc;
+
+/// What a linearizable read of a scope's lease key said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The scope's current grant: the key's `mod_revision`, if the key is there and attached to a live lease.
+    pub grant: Option<Token>,
+    /// The store's revision at the read: no later grant has a token that is not above it.
+    pub revision: u64,
+}
+
+/// Why a read gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// The store can't be asked now.
+    Unavailable,
+    /// It is another store than before, or its revisions went back (design, section 5).
+    Changed,
+}
+
+/// Called once with the outcome of a read, on any thread.
+pub type ReadDone = Box<dyn FnOnce(Result<Reading, Unreadable>) + Send>;
+
+/// The lease store, as the gate sees it.
+pub trait Authority: Send + Sync {
+    /// Reads a scope's lease key by a linearizable read *that is sent after this call*. Never blocks. `done` is always
+    /// called, within a bounded time.
+    fn read(&self, scope: &Arc<str>, done: ReadDone);
+}
+
+/// What the lease store reports by itself.
+pub trait Reports: Send + Sync {
+    /// A grant, seen by the watch. Only a scope that has state here takes note.
+    fn granted(&self, scope: &str, token: Token);
+    /// Whether the store can be trusted: `false` freezes every write with `authority-changed` until an operator runs
+    /// `palisade new-epoch`.
+    fn trusted(&self, trusted: bool);
+}
