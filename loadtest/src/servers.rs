@@ -190,8 +190,6 @@ impl Etcd {
                 &peer,
             ])
             .args(["--initial-cluster", &format!("default={peer}")])
-            // Tests start and stop many of them; none of their promises is about a power cut of etcd.
-            .arg("--unsafe-no-fsync=true")
             .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
