@@ -3,23 +3,7 @@
 use palisade_fence::Token;
 use std::sync::Arc;
 
-/// What a linearizable read of a scope's lease key said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The scope's current grant: the key's `mod_revision`, if the key is there and attached to a live lease.
-    pub grant: Option<Token>,
-    /// The store's revision at the read: no later grant has a token that is not above it.
-    pub revision: u64,
-}
-
-/// Why a read gave nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// The store can't be asked now.
-    Unavailable,
-    /// It is another store than before, or its revisions went back (design, section 5).
-    Changed,
-}
+pub use palisade_fence::{Reading, Unreadable};
 
 /// Called once with the outcome of a read, on any thread.
 pub type ReadDone = Box<dyn FnOnce(Result<Reading, Unreadable>) + Send>;

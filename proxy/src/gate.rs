@@ -1,1 +1,384 @@
-//! To come.
+//! The gate: every write, and every read with a token, passes here. The shell round the pure scopes of
+//! `palisade_fence`: it knows the scopes, wakes those who wait, and carries out what the core asks for.
+//!
+//! It does not know HTTP, nor which lease store or disk there is. A request that may go on holds a [`Pass`]; a write
+//! that is being sent holds a [`Ticket`], and must say how it ended. A ticket that is dropped is ambiguous.
+
+mod cell;
+mod ticket;
+
+pub use cell::ScopeView;
+pub use ticket::{Pass, Ticket};
+
+use crate::{
+    authority::{Authority, Reports},
+    state::Floors,
+};
+use cell::Cell;
+use dashmap::{DashMap, Entry};
+use palisade_fence::{Action, Arrival, Decision, Refused, Scope, Stored, Time, Token, Unreadable};
+use palisade_lease::clock::Clock;
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+/// How long an unanswered write may still be applied (A6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settle {
+    /// This long after the proxy's last write to its socket or the end of the connection, or never.
+    After(Duration),
+    /// Nobody knows: an operator settles it with `palisade settle`.
+    Manual,
+}
+
+/// The gate's settings.
+#[derive(Clone, Copy, Debug)]
+pub struct GateSettings {
+    /// A6.
+    pub settle: Settle,
+    /// How long a handover lets older writes finish sending before it cuts them.
+    pub abort_after: Duration,
+    /// How long a request waits for a raise.
+    pub drain_timeout: Duration,
+    /// How many requests may wait at once, over all scopes.
+    pub waiting: usize,
+}
+
+/// Why a request does not pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// The scope's own decision.
+    Refused(Refused),
+    /// The raise could not finish within `drain_timeout`; it goes on in the background.
+    HandoverPending,
+    /// Too many requests wait.
+    Overloaded,
+}
+
+/// All scopes of one proxy.
+pub struct Gate {
+    scopes: DashMap<Arc<str>, Arc<Cell>>,
+    floors: Arc<dyn Floors>,
+    /// `None`: the highest token seen is believed.
+    authority: Option<Arc<dyn Authority>>,
+    clock: Arc<dyn Clock>,
+    settings: GateSettings,
+    /// Until when writes from before the start may be applied, if the last stop left any.
+    leftovers_until: Time,
+    /// The lease store is another one than before: nothing passes.
+    frozen: AtomicBool,
+    waiting: AtomicUsize,
+}
+
+impl Gate {
+    /// A gate over the floors on disk. `authority`: the lease store, if there is one.
+    pub fn new(
+        floors: Arc<dyn Floors>,
+        authority: Option<Arc<dyn Authority>>,
+        clock: Arc<dyn Clock>,
+        settings: GateSettings,
+    ) -> Arc<Self> {
+        let leftovers_until = match settings.settle {
+            Settle::After(settle) => clock.now().after(settle),
+            Settle::Manual => Time::NEVER,
+        };
+        let (scopes, frozen, waiting) =
+            (DashMap::new(), AtomicBool::new(false), AtomicUsize::new(0));
+        Arc::new(Self {
+            scopes,
+            floors,
+            authority,
+            clock,
+            settings,
+            leftovers_until,
+            frozen,
+            waiting,
+        })
+    }
+
+    /// Lets a request with this token through, when the scope says so; waits for a raise if need be.
+    pub async fn pass(self: &Arc<Self>, scope: &Arc<str>, token: Token) -> Result<Pass, Closed> {
+        self.trusted()?;
+        let cell = self.cell(scope)?;
+        let mut arrival = cell.lock().arrive(token);
+        match self.decide(&cell, &mut arrival) {
+            Decision::Admit => Ok(Pass::new(self, cell, token)),
+            Decision::Refuse(why) => Err(Closed::Refused(why)),
+            Decision::Wait => self
+                .wait(&cell, arrival)
+                .await
+                .map(|()| Pass::new(self, cell, token)),
+        }
+    }
+
+    async fn wait(self: &Arc<Self>, cell: &Arc<Cell>, mut arrival: Arrival) -> Result<(), Closed> {
+        let _waiting = Waiting::enter(self, cell)?;
+        let deadline = self.clock.now().after(self.settings.drain_timeout);
+        loop {
+            let mut changed = pin!(cell.changed.notified());
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            match self.decide(cell, &mut arrival) {
+                Decision::Admit => return self.trusted(),
+                Decision::Refuse(why) => return Err(Closed::Refused(why)),
+                Decision::Wait => {}
+            }
+            let now = self.clock.now();
+            if now >= deadline {
+                return Err(Closed::HandoverPending);
+            }
+            let opens_at = cell.lock().opens_at().unwrap_or(Time::NEVER);
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = tokio::time::sleep(opens_at.min(deadline).since(now)) => {}
+            }
+        }
+    }
+
+    fn trusted(&self) -> Result<(), Closed> {
+        if self.frozen() {
+            Err(Closed::Refused(Refused::Unreadable(Unreadable::Changed)))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn decide(self: &Arc<Self>, cell: &Arc<Cell>, arrival: &mut Arrival) -> Decision {
+        self.with(cell, |scope| {
+            let now = self.clock.now();
+            scope.decide(arrival, now)
+        })
+    }
+
+    /// Runs an event on a scope and carries out what follows from it.
+    fn with<T>(self: &Arc<Self>, cell: &Arc<Cell>, event: impl FnOnce(&mut Scope) -> T) -> T {
+        let mut scope = cell.lock();
+        let floor = scope.floor();
+        let result = event(&mut scope);
+        let (mut next, rose) = (scope.poll_action(), scope.floor() != floor);
+        drop(scope);
+        if rose {
+            cell.closed.notify_waiters();
+            cell.changed.notify_waiters();
+        }
+        while let Some(action) = next {
+            self.carry_out(cell, action);
+            next = cell.lock().poll_action();
+        }
+        result
+    }
+
+    /// The same, and wakes those who wait on the scope.
+    fn event(self: &Arc<Self>, cell: &Arc<Cell>, event: impl FnOnce(&mut Scope)) {
+        self.with(cell, event);
+        cell.changed.notify_waiters();
+    }
+
+    fn carry_out(self: &Arc<Self>, cell: &Arc<Cell>, action: Action) {
+        let (gate, own) = (Arc::clone(self), Arc::clone(cell));
+        match (action, &self.authority) {
+            (Action::Read(id), Some(authority)) => authority.read(
+                &cell.name,
+                Box::new(move |answer| {
+                    let now = gate.clock.now();
+                    gate.event(&own, |scope| scope.read(id, answer, now));
+                }),
+            ),
+            (Action::Read(_), None) => unreachable!("a scope without a lease store asks for no read"),
+            (Action::Close(floor), _) => self.floors.close(
+                &cell.name,
+                floor,
+                Box::new(move |done| match done {
+                    Ok(()) => gate.event(&own, |scope| scope.durable(floor)),
+                    Err(error) => {
+                        tracing::error!(scope = %own.name, %floor, %error, "the floor can't be made durable: the scope stays closed");
+                        gate.event(&own, Scope::not_durable);
+                    }
+                }),
+            ),
+            (Action::RecordOpened(floor), _) => self.floors.opened(&cell.name, floor),
+        }
+    }
+
+    /// The scope with this name, from memory or from disk, or a new one.
+    fn cell(&self, name: &Arc<str>) -> Result<Arc<Cell>, Closed> {
+        if let Some(cell) = self.scopes.get(&**name) {
+            return Ok(Arc::clone(&cell));
+        }
+        match self.scopes.entry(Arc::clone(name)) {
+            Entry::Occupied(cell) => Ok(Arc::clone(cell.get())),
+            Entry::Vacant(place) => {
+                // The entry stays locked meanwhile, so that a scope is never loaded twice.
+                let scope = self
+                    .load(name)?
+                    .unwrap_or_else(|| Scope::new(self.authority.is_some()));
+                let cell = Arc::new(Cell::new(Arc::clone(name), scope));
+                place.insert(Arc::clone(&cell));
+                Ok(cell)
+            }
+        }
+    }
+
+    /// The scope as it stands on disk, if it does.
+    fn load(&self, name: &str) -> Result<Option<Scope>, Closed> {
+        let stored = self.floors.load(name).map_err(|error| {
+            tracing::error!(scope = name, %error, "the floor can't be read");
+            Closed::Refused(Refused::Storage)
+        })?;
+        Ok(stored.map(|stored| {
+            let floor = Stored {
+                floor: stored.floor,
+                opened: stored.opened,
+            };
+            let leftovers = stored.unsettled.then_some(self.leftovers_until);
+            Scope::load(self.authority.is_some(), floor, leftovers)
+        }))
+    }
+
+    /// Until when a write that is ambiguous now may still be applied.
+    fn settles_at(&self) -> Time {
+        match self.settings.settle {
+            Settle::After(settle) => self.clock.now().after(settle),
+            Settle::Manual => Time::NEVER,
+        }
+    }
+
+    /// An operator says that all writes of a scope that are ambiguous now are settled; how many that were, or `None` if
+    /// there is no such scope.
+    pub fn settle(self: &Arc<Self>, name: &Arc<str>) -> Result<Option<u32>, Closed> {
+        let known = self.scopes.contains_key(&**name) || self.load(name)?.is_some();
+        if !known {
+            return Ok(None);
+        }
+        let cell = self.cell(name)?;
+        let mut settled = 0;
+        self.event(&cell, |scope| settled = scope.settle_ambiguous());
+        Ok(Some(settled))
+    }
+
+    /// Drops from memory what can be loaded again without a loss: scopes that are open, idle, equal to disk, and that
+    /// nobody has used since the last sweep. Nothing leaves the disk.
+    pub fn sweep(&self) {
+        let now = self.clock.now();
+        self.scopes.retain(|_, cell| {
+            let used = cell.used.swap(false, Relaxed);
+            let mut scope = cell.lock();
+            scope.pass(now);
+            // The map's own reference alone: nobody is in the middle of anything, and nobody can come in meanwhile.
+            used || !scope.is_idle() || Arc::strong_count(cell) > 1
+        });
+    }
+
+    /// Every scope in memory, as operators see it.
+    pub fn scopes(&self) -> Vec<ScopeView> {
+        self.scopes
+            .iter()
+            .map(|cell| cell.view(&self.clock))
+            .collect()
+    }
+
+    /// The names of the scopes that have writes which are not settled.
+    pub fn unsettled(&self) -> Vec<Arc<str>> {
+        let now = self.clock.now();
+        let unsettled = |cell: &Cell| {
+            let mut scope = cell.lock();
+            scope.pass(now);
+            scope.in_flight() + scope.settling() > 0
+        };
+        self.scopes
+            .iter()
+            .filter(|cell| unsettled(cell))
+            .map(|cell| Arc::clone(&cell.name))
+            .collect()
+    }
+
+    /// Until when writes from before the start may still be applied, if the last stop left any.
+    pub fn leftovers_until(&self) -> Time {
+        self.leftovers_until
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// How many scopes are in memory.
+    pub fn in_memory(&self) -> usize {
+        self.scopes.len()
+    }
+
+    /// Whether the lease store is another one than before, so that nothing passes.
+    pub fn frozen(&self) -> bool {
+        self.frozen.load(Relaxed)
+    }
+
+    /// How long a handover lets older writes finish sending.
+    pub fn abort_after(&self) -> Duration {
+        self.settings.abort_after
+    }
+}
+
+/// The lease store's news, taken to the gate. A value of its own, since the gate and the lease store know each other.
+pub struct News(pub std::sync::Weak<Gate>);
+
+impl Reports for News {
+    /// A grant: closes the scope early, before the new holder's first request. A scope without state here takes no note:
+    /// a million leases are not a million rows.
+    fn granted(&self, scope: &str, token: Token) {
+        let Some(gate) = self.0.upgrade() else { return };
+        let name: Arc<str> = scope.into();
+        let in_memory = gate.scopes.contains_key(scope);
+        if !in_memory && !matches!(gate.load(scope), Ok(Some(_))) {
+            return;
+        }
+        if let Ok(cell) = gate.cell(&name) {
+            let now = gate.clock.now();
+            gate.event(&cell, |scope| {
+                if scope.floor().is_some() {
+                    scope.granted(token, now);
+                }
+            });
+        }
+    }
+
+    fn trusted(&self, trusted: bool) {
+        if let Some(gate) = self.0.upgrade() {
+            gate.frozen.store(!trusted, Relaxed);
+        }
+    }
+}
+
+/// One request that waits, counted.
+struct Waiting<'a> {
+    gate: &'a Gate,
+    cell: &'a Cell,
+}
+
+impl<'a> Waiting<'a> {
+    fn enter(gate: &'a Gate, cell: &'a Cell) -> Result<Self, Closed> {
+        let before = gate.waiting.fetch_add(1, Relaxed);
+        cell.waiting.fetch_add(1, Relaxed);
+        let entered = Self { gate, cell };
+        if before < gate.settings.waiting {
+            Ok(entered)
+        } else {
+            Err(Closed::Overloaded)
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.gate.waiting.fetch_sub(1, Relaxed);
+        self.cell.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! What a request holds once it was let through.
+
+use super::{Cell, Gate};
+use palisade_fence::{End, Superseded, Time, Token};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+/// A request was admitted; nothing of it has been sent. No pass, no forwarding.
+#[must_use = "a request that was let through is to be forwarded, or answered with a refusal"]
+pub struct Pass {
+    gate: Arc<Gate>,
+    cell: Arc<Cell>,
+    token: Token,
+}
+
+impl Pass {
+    pub(super) fn new(gate: &Arc<Gate>, cell: Arc<Cell>, token: Token) -> Self {
+        cell.used.store(true, Relaxed);
+        Self {
+            gate: Arc::clone(gate),
+            cell,
+            token,
+        }
+    }
+
+    /// Enters a write as in flight: call it right before the first byte leaves. Fails if a newer token has closed the
+    /// scope meanwhile; then nothing of it may be sent.
+    pub fn start(self) -> Result<Ticket, Superseded> {
+        self.cell.lock().start(self.token)?;
+        Ok(Ticket {
+            gate: self.gate,
+            cell: self.cell,
+            token: self.token,
+            ended: false,
+        })
+    }
+
+    /// Waits until a newer token has closed the scope, and gives when.
+    pub async fn superseded(&self) -> Superseded {
+        closed_above(&self.cell, self.token).await;
+        let highest = self.cell.lock().floor().unwrap_or(self.token);
+        Superseded { highest }
+    }
+}
+
+/// A write in flight. It must say how it ended; one that is dropped without a word is ambiguous.
+#[must_use = "a write in flight must be ended: dropped, it is ambiguous and holds up the next handover"]
+pub struct Ticket {
+    gate: Arc<Gate>,
+    cell: Arc<Cell>,
+    token: Token,
+    ended: bool,
+}
+
+impl Ticket {
+    /// The write has ended. Its connection must be closed already if that does not settle it: the settle time counts
+    /// from now (A6).
+    pub fn end(mut self, end: End) {
+        if end.settled {
+            self.ended = true;
+            self.gate
+                .event(&self.cell, |scope| scope.settled(self.token));
+        }
+    }
+
+    /// Waits until a newer token has closed the scope; gives the moment by which this write must be sent, or be cut.
+    pub async fn cut_at(&self) -> Time {
+        closed_above(&self.cell, self.token)
+            .await
+            .after(self.gate.abort_after())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.ended {
+            let until = self.gate.settles_at();
+            tracing::warn!(scope = %self.cell.name, token = %self.token, "a write's outcome is unknown: the next handover waits until it is settled");
+            metrics::counter!("palisade_ambiguous_total").increment(1);
+            self.gate
+                .event(&self.cell, |scope| scope.ambiguous(self.token, until));
+        }
+    }
+}
+
+async fn closed_above(cell: &Cell, token: Token) -> Time {
+    loop {
+        let mut closed = pin!(cell.closed.notified());
+        closed.as_mut().enable();
+        if let Some(closed_at) = cell.lock().closed_above(token) {
+            return closed_at;
+        }
+        closed.await;
+    }
+}
