@@ -281,13 +281,13 @@ impl<C: Connect, B: RequestBody> Drop for Seat<C, B> {
     }
 }
 
-type Driver<S, B> = http1::Connection<TokioIo<Top<S>>, Tracked<B>>;
+type Driver<S, B> = Pin<Box<http1::Connection<TokioIo<Top<S>>, Tracked<B>>>>;
 
 /// A connection that carries no request. Dropping it closes it.
 pub struct Conn<C: Connect, B: RequestBody> {
     pub(super) sender: http1::SendRequest<Tracked<B>>,
     /// `None` once it has ended.
-    driver: Option<Pin<Box<Driver<C::Stream, B>>>>,
+    driver: Option<Driver<C::Stream, B>>,
     /// For the answer; kept here so that a request costs no allocation for it.
     pub(super) timer: Pin<Box<Sleep>>,
     stream: Rc<RefCell<C::Stream>>,
