@@ -1,0 +1,163 @@
+//! The accept loop of one thread.
+
+use super::{
+    Handler, ServerConfig, Stream,
+    connection::{self, ClientInfo},
+};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{sync::watch, task::JoinSet};
+
+/// How long accepting pauses when the process or the machine has no descriptors or memory left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where connections come from. A trait, so that the same server runs over simulated sockets.
+pub trait Listener: 'static {
+    /// A connection.
+    type Stream: Stream;
+    /// The next one. Must lose nothing when dropped while it waits.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Accept<Self::Stream>>>;
+}
+
+/// A connection just accepted.
+#[derive(Debug)]
+pub struct Accept<S> {
+    /// The connection.
+    pub stream: S,
+    /// Who is at its other end.
+    pub peer: Peer,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// An address.
+    Tcp(SocketAddr),
+    /// Over a unix socket: the process id, where the kernel tells it.
+    Unix(Option<i32>),
+}
+
+/// How far the end of the server has come. Only moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Not begun, or in `drain_delay`.
+    Serving,
+    /// Nothing is accepted any more; idle connections are closed, requests under way go on.
+    Draining,
+    /// Everything is dropped.
+    Stopped,
+}
+
+/// Counted over all threads.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections open now.
+    pub open: AtomicUsize,
+    /// Connections that were closed at once, since there were too many.
+    pub refused: AtomicU64,
+    /// Failed accepts: no descriptors or no memory.
+    pub accept_errors: AtomicU64,
+}
+
+/// A place among the allowed connections.
+struct Seat(Arc<Counts>);
+
+impl Seat {
+    fn take(counts: &Arc<Counts>, limit: usize) -> Option<Self> {
+        let taken = counts.open.fetch_add(1, Ordering::Relaxed);
+        let seat = Self(counts.clone());
+        if taken < limit {
+            return Some(seat);
+        }
+        counts.refused.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Serves what comes over one listener, until the stage is [`Stage::Stopped`], or [`Stage::Draining`] and the last
+/// connection has ended. Needs a `LocalSet`.
+pub async fn serve<L: Listener, H: Handler>(
+    mut listener: L,
+    handler: Rc<H>,
+    config: Rc<ServerConfig>,
+    counts: Arc<Counts>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let mut connections = JoinSet::new();
+    while *stage.borrow_and_update() == Stage::Serving {
+        tokio::select! {
+            biased;
+            _ = changed(&mut stage) => {}
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok(accept) => {
+                    let Some(seat) = Seat::take(&counts, config.connections) else { continue };
+                    let client = ClientInfo { peer: accept.peer, tls: None };
+                    let serving = connection::serve(
+                        accept.stream, client, handler.clone(), config.clone(), stage.clone(),
+                    );
+                    connections.spawn_local(async move {
+                        serving.await;
+                        drop(seat);
+                    });
+                }
+                Err(error) if is_the_peers(&error) => {}
+                Err(error) => {
+                    counts.accept_errors.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(%error, "accepting failed; trying again shortly");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    while *stage.borrow_and_update() < Stage::Stopped && !connections.is_empty() {
+        tokio::select! {
+            biased;
+            _ = changed(&mut stage) => {}
+            _ = connections.join_next() => {}
+        }
+    }
+    connections.shutdown().await;
+}
+
+/// Resolves when the stage has moved on. Nobody left to move it counts as [`Stage::Serving`] for ever.
+pub(super) async fn changed(stage: &mut watch::Receiver<Stage>) {
+    if stage.changed().await.is_err() {
+        std::future::pending().await
+    }
+}
+
+/// The connection was gone before it was accepted (accept(2)): nothing to do with us.
+fn is_the_peers(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, HostUnreachable, Interrupted,
+        NetworkDown, NetworkUnreachable, TimedOut,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted
+            | ConnectionRefused
+            | ConnectionReset
+            | HostUnreachable
+            | Interrupted
+            | NetworkDown
+            | NetworkUnreachable
+            | TimedOut
+    )
+}

@@ -1,0 +1,274 @@
+//! One client's connection: TLS, HTTP/1.1 or HTTP/2, timers, the end.
+
+use super::{
+    Handler, ServerConfig, Stage, Stream,
+    accept::{Peer, changed},
+    body::ClientBody,
+    watched::{Activity, Busy, BusyBody, Prefixed, Waiting, Watched},
+};
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{convert::Infallible, future::Future, pin::pin, rc::Rc, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::watch,
+    time::Instant,
+};
+use tokio_rustls::TlsAcceptor;
+
+/// How an HTTP/2 client with prior knowledge begins (RFC 9113, section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// For what still has to be written to a client that was too slow.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nX-Fence-Outcome: refused\r\n\r\n";
+
+/// Who sends the requests of a connection.
+#[derive(Clone, Debug)]
+pub struct ClientInfo {
+    /// The other end.
+    pub peer: Peer,
+    /// `None` without TLS.
+    pub tls: Option<TlsInfo>,
+}
+
+/// What is known of a client by TLS.
+#[derive(Clone, Debug, Default)]
+pub struct TlsInfo {
+    /// The name it asked for (SNI).
+    pub server_name: Option<String>,
+    /// Whether it showed a certificate (verified by `client_ca`).
+    pub certificate: bool,
+}
+
+pub(super) async fn serve<S: Stream, H: Handler>(
+    stream: S,
+    mut client: ClientInfo,
+    handler: Rc<H>,
+    config: Rc<ServerConfig>,
+    stage: watch::Receiver<Stage>,
+) {
+    let tls = match client.peer {
+        Peer::Tcp(_) => config.tls.as_ref(),
+        Peer::Unix(_) => None,
+    };
+    let Some(tls) = tls else {
+        return plain(stream, client, handler, config, stage).await;
+    };
+    let handshake = TlsAcceptor::from(tls.load_full()).accept(stream);
+    let stream = match tokio::time::timeout(config.tls_handshake_timeout, handshake).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            return tracing::debug!(%error, peer = ?client.peer, "TLS handshake failed");
+        }
+        Err(_) => return tracing::debug!(peer = ?client.peer, "TLS handshake took too long"),
+    };
+    let session = stream.get_ref().1;
+    client.tls = Some(TlsInfo {
+        server_name: session.server_name().map(str::to_owned),
+        certificate: session.peer_certificates().is_some(),
+    });
+    match session.alpn_protocol() {
+        Some(b"h2") => over_http2(stream, client, handler, config, stage).await,
+        Some(_) => over_http1(stream, client, handler, config, stage).await,
+        None => plain(stream, client, handler, config, stage).await,
+    }
+}
+
+/// Without ALPN the first bytes tell which protocol it is.
+async fn plain<S: Stream, H: Handler>(
+    mut stream: S,
+    client: ClientInfo,
+    handler: Rc<H>,
+    config: Rc<ServerConfig>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let begun = tokio::select! {
+        biased;
+        begun = tokio::time::timeout(config.header_timeout, beginning(&mut stream)) => begun,
+        // Nothing of a request was read yet, as far as the client can tell.
+        () = draining(&mut stage) => return,
+    };
+    let Ok(Some(prefix)) = begun else { return };
+    let http2 = prefix == PREFACE;
+    let io = Prefixed { prefix, io: stream };
+    if http2 {
+        over_http2(io, client, handler, config, stage).await;
+    } else {
+        over_http1(io, client, handler, config, stage).await;
+    }
+}
+
+/// Reads until it is clear whether this is HTTP/2. `None`: the connection has ended before its first byte.
+async fn beginning<S: Stream>(stream: &mut S) -> Option<Bytes> {
+    let mut read = BytesMut::with_capacity(PREFACE.len());
+    loop {
+        let rest = PREFACE.len() - read.len();
+        let mut part = [0; PREFACE.len()];
+        match stream.read(&mut part[..rest]).await {
+            Ok(length) if length > 0 => read.extend_from_slice(&part[..length]),
+            _ if read.is_empty() => return None,
+            _ => return Some(read.freeze()),
+        }
+        if !PREFACE.starts_with(&read) || read.len() == PREFACE.len() {
+            return Some(read.freeze());
+        }
+    }
+}
+
+async fn over_http1<S: Stream, H: Handler>(
+    io: S,
+    client: ClientInfo,
+    handler: Rc<H>,
+    config: Rc<ServerConfig>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let activity = Activity::new();
+    let (io, tap) = handler.tap(Watched {
+        io,
+        activity: activity.clone(),
+    });
+    let exchange = Rc::new(Exchange {
+        handler,
+        client: Rc::new(client),
+        tap: Some(tap),
+        activity: activity.clone(),
+        body_idle: config.body_idle_timeout,
+    });
+    let service = service_fn(move |request| answer(exchange.clone(), request));
+    let mut conn = http1::Builder::new()
+        .half_close(true)
+        .timer(TokioTimer::new())
+        // The timers are our own: hyper's closes without a 408, and takes a pause between requests for a slow head.
+        .header_read_timeout(None)
+        .max_headers(config.header_count)
+        .max_buf_size(config.header_bytes.max(8192))
+        .serve_connection(TokioIo::new(io), service);
+    let mut graceful = false;
+    loop {
+        let due = http1_due(&activity, &config);
+        tokio::select! {
+            biased;
+            _ = &mut conn => return,
+            () = draining(&mut stage), if !graceful => {
+                graceful = true;
+                std::pin::Pin::new(&mut conn).graceful_shutdown();
+            }
+            () = tokio::time::sleep_until(due) => match activity.waiting() {
+                Waiting::Idle(since) if since + config.keepalive_idle <= Instant::now() => return,
+                Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break,
+                _ => {}
+            },
+        }
+    }
+    let mut io = conn.into_parts().io.into_inner();
+    let _ = tokio::time::timeout(LAST_WORDS, async {
+        io.write_all(TOO_SLOW).await?;
+        io.shutdown().await
+    })
+    .await;
+}
+
+/// When to look at the connection again. Never later than what is waited for could be overdue; often earlier, so that no timer has to
+/// be moved for each request.
+fn http1_due(activity: &Activity, config: &ServerConfig) -> Instant {
+    match activity.waiting() {
+        Waiting::Idle(since) => {
+            (since + config.keepalive_idle).min(Instant::now() + config.header_timeout)
+        }
+        Waiting::Head(since) => since + config.header_timeout,
+        Waiting::No => Instant::now() + config.header_timeout.min(config.keepalive_idle),
+    }
+}
+
+async fn over_http2<S: Stream, H: Handler>(
+    io: S,
+    client: ClientInfo,
+    handler: Rc<H>,
+    config: Rc<ServerConfig>,
+    mut stage: watch::Receiver<Stage>,
+) {
+    let activity = Activity::new();
+    let exchange = Rc::new(Exchange {
+        handler,
+        client: Rc::new(client),
+        tap: None,
+        activity: activity.clone(),
+        body_idle: config.body_idle_timeout,
+    });
+    let service = service_fn(move |request| answer(exchange.clone(), request));
+    let header_bytes = u32::try_from(config.header_bytes).unwrap_or(u32::MAX);
+    let conn = http2::Builder::new(LocalExecutor)
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(config.h2_streams)
+        .max_pending_accept_reset_streams(config.h2_resets)
+        .max_local_error_reset_streams(config.h2_resets.max(100))
+        .max_header_list_size(header_bytes)
+        .keep_alive_interval(config.keepalive_idle)
+        .serve_connection(TokioIo::new(io), service);
+    let mut conn = pin!(conn);
+    let mut graceful = false;
+    loop {
+        let due = activity.idle_since().unwrap_or_else(Instant::now) + config.keepalive_idle;
+        tokio::select! {
+            biased;
+            _ = conn.as_mut() => return,
+            () = draining(&mut stage), if !graceful => {
+                graceful = true;
+                conn.as_mut().graceful_shutdown();
+            }
+            () = tokio::time::sleep_until(due), if !graceful => {
+                let idle = activity.idle_since();
+                if idle.is_some_and(|since| since + config.keepalive_idle <= Instant::now()) {
+                    graceful = true;
+                    conn.as_mut().graceful_shutdown();
+                }
+            }
+        }
+    }
+}
+
+/// What the requests of a connection have in common.
+struct Exchange<H: Handler> {
+    handler: Rc<H>,
+    client: Rc<ClientInfo>,
+    tap: Option<H::Tap>,
+    activity: Rc<Activity>,
+    body_idle: Duration,
+}
+
+async fn answer<H: Handler>(
+    exchange: Rc<Exchange<H>>,
+    request: Request<Incoming>,
+) -> Result<Response<BusyBody<H::Body>>, Infallible> {
+    let busy = Busy::new(&exchange.activity);
+    let request = ClientBody::wrap(request, exchange.body_idle);
+    let (client, tap) = (exchange.client.clone(), exchange.tap.clone());
+    let response = exchange.handler.clone().handle(request, client, tap).await;
+    Ok(response.map(|body| BusyBody { body, _busy: busy }))
+}
+
+/// Resolves when the server is on its way down.
+async fn draining(stage: &mut watch::Receiver<Stage>) {
+    while *stage.borrow_and_update() == Stage::Serving {
+        changed(stage).await;
+    }
+}
+
+/// HTTP/2 runs each request as a task of the same thread.
+#[derive(Clone, Copy, Debug)]
+struct LocalExecutor;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for LocalExecutor {
+    fn execute(&self, future: F) {
+        tokio::task::spawn_local(async move {
+            future.await;
+        });
+    }
+}

@@ -1,0 +1,212 @@
+//! What a connection is doing, as far as its timers need it: between requests, reading a head, or busy with a request.
+
+use bytes::{Buf, Bytes};
+use http_body::{Body, Frame, SizeHint};
+use std::{
+    cell::Cell,
+    io::{self, IoSlice},
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
+
+/// Shared by a connection's I/O, its requests and its timer.
+pub(super) struct Activity {
+    /// Requests that are not answered to the end.
+    busy: Cell<usize>,
+    /// Since when none is.
+    idle_since: Cell<Instant>,
+    /// When the first byte after that came.
+    head_since: Cell<Option<Instant>>,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Waiting {
+    /// For a request, since then.
+    Idle(Instant),
+    /// For the rest of a head, since then.
+    Head(Instant),
+    /// Not for the client's next request.
+    No,
+}
+
+impl Activity {
+    /// A new connection owes us a head from the start.
+    pub(super) fn new() -> Rc<Self> {
+        let now = Instant::now();
+        Rc::new(Self {
+            busy: Cell::new(0),
+            idle_since: Cell::new(now),
+            head_since: Cell::new(Some(now)),
+        })
+    }
+
+    pub(super) fn waiting(&self) -> Waiting {
+        match (self.busy.get(), self.head_since.get()) {
+            (0, Some(since)) => Waiting::Head(since),
+            (0, None) => Waiting::Idle(self.idle_since.get()),
+            _ => Waiting::No,
+        }
+    }
+
+    /// For HTTP/2, whose frames between requests are no heads.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        (self.busy.get() == 0).then(|| self.idle_since.get())
+    }
+}
+
+/// A request under way, from its head to the end of its response.
+pub(super) struct Busy(Rc<Activity>);
+
+impl Busy {
+    pub(super) fn new(activity: &Rc<Activity>) -> Self {
+        activity.busy.set(activity.busy.get() + 1);
+        activity.head_since.set(None);
+        Self(activity.clone())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy.set(self.0.busy.get() - 1);
+        self.0.idle_since.set(Instant::now());
+    }
+}
+
+/// The client's I/O, watched for the first byte of a head.
+pub(super) struct Watched<S> {
+    pub(super) io: S,
+    pub(super) activity: Rc<Activity>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        let activity = &self.activity;
+        if activity.busy.get() == 0
+            && activity.head_since.get().is_none()
+            && buf.filled().len() > before
+        {
+            activity.head_since.set(Some(Instant::now()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// Bytes that were read already, then the rest.
+pub(super) struct Prefixed<S> {
+    pub(super) prefix: Bytes,
+    pub(super) io: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        }
+        let length = self.prefix.len().min(buf.remaining());
+        buf.put_slice(&self.prefix[..length]);
+        self.prefix.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// A response's body that keeps its request [`Busy`] until it was sent or given up.
+pub(super) struct BusyBody<B> {
+    pub(super) body: B,
+    pub(super) _busy: Busy,
+}
+
+impl<B: Body + Unpin> Body for BusyBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
