@@ -23,3 +23,6 @@ pub trait Reports: Send + Sync {
     /// `palisade new-epoch`.
     fn trusted(&self, trusted: bool);
 }
+
+/// Stands for etcd's cluster id where the lease store is a file on this host.
+pub const SQLITE_CLUSTER: u64 = u64::from_be_bytes(*b"sqlite\0\0");
