@@ -44,8 +44,10 @@ tests() {
 # A build that users run must not have the switches that take a rule out. The first line sees to it that this check
 # would notice: there they are switched on.
 no_sabotage() {
-  release_features -F palisade-fence/sabotage | grep -q '\bsabotage\b' || return
-  ! release_features | grep '\bsabotage\b'
+  local switched_on released
+  switched_on=$(release_features -F palisade-fence/sabotage) && released=$(release_features) || return
+  grep -w sabotage <<<"$switched_on" >/dev/null || return
+  ! grep -w sabotage <<<"$released"
 }
 release_features() { cargo tree --locked -p palisade -p palisade-lease -e normal,build -f '{p} {f}' "$@"; }
 

@@ -2,14 +2,13 @@
 
 use crate::{
     say,
-    stage::{LEASE, Stage},
-    story::Ending,
+    story::{Ending, LEASE},
 };
 use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, Uid},
 };
-use palisade_examples::tree::Stat;
+use palisade_examples::{stage::Stage, tree::Stat};
 use palisade_loadtest::servers::{program, wait_for};
 use serde_json::{Value, json};
 use std::{
@@ -28,7 +27,7 @@ pub(crate) fn keep(mut stage: Stage, ending: &Ending) -> io::Result<()> {
         .into_iter()
         .filter_map(|pid| Some(json!([pid.as_raw(), Stat::of(pid)?.started])))
         .collect();
-    let report = format!("http://{}/report.txt", stage.proxy.front);
+    let report = stage.proxy.url("report.txt");
     addresses(&stage);
 
     say::heading("Three lines to try");

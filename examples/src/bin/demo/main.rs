@@ -5,11 +5,10 @@
 
 mod keep;
 mod say;
-mod stage;
 mod story;
 
 use clap::Parser;
-use stage::Stage;
+use palisade_examples::stage::Stage;
 use std::{io, process::ExitCode};
 use story::Target;
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,7 +59,7 @@ async fn interrupted() -> io::Result<()> {
 
 async fn demo(keep: bool) -> io::Result<()> {
     say::heading("Palisade: a worker stalls, loses its lease, wakes up and writes");
-    let stage = Stage::set().await?;
+    let stage = Stage::set(story::LEASE).await?;
     say::fact("etcd", &stage.etcd.url(), "keeps the leases");
     say::fact(
         "datastore",
@@ -77,8 +76,8 @@ async fn demo(keep: bool) -> io::Result<()> {
     let fenced = story::play(
         &stage,
         &Target {
-            url: format!("http://{}/report.txt", stage.proxy.front),
-            report: &|| stage.fenced.report(),
+            url: stage.proxy.url("report.txt"),
+            report: &|| stage.fenced.read("report.txt"),
         },
     )
     .await?;
@@ -94,7 +93,7 @@ async fn demo(keep: bool) -> io::Result<()> {
         &stage,
         &Target {
             url: format!("http://{}/report.txt", stage.bare.address),
-            report: &|| stage.bare.report(),
+            report: &|| stage.bare.read("report.txt"),
         },
     )
     .await?;

@@ -1,10 +1,8 @@
 //! The story: A stalls, loses its lease, wakes up and writes.
 
-use crate::{
-    say,
-    stage::{LEASE, Stage, TTL},
-};
+use crate::say;
 use palisade_examples::{
+    stage::Stage,
     tree,
     worker::{Answer, Started, Worker},
 };
@@ -14,6 +12,11 @@ use std::{
     io,
     process::{Command, Stdio},
 };
+
+/// The lease that the workers compete for, and so the scope that it guards.
+pub(crate) const LEASE: &str = "demo/report";
+/// How long a lease lives without news of its holder. Long enough for a busy machine, short enough to wait for.
+const TTL: &str = "5s";
 
 const A_FIRST: &str = "A's first draft";
 const A_LATE: &str = "A's late draft";

@@ -1,4 +1,5 @@
-//! What the story plays on: etcd, the datastores, and Palisade in front of one of them. All real, all on this machine.
+//! What the demo and the tests play on: etcd, two datastores, and Palisade in front of one of them. All real, all on
+//! this machine, on ports that were free.
 
 use nix::unistd::Pid;
 use palisade_loadtest::servers::{Etcd, Process, etcd_program, free_port, get, program};
@@ -13,42 +14,51 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The lease that the workers compete for, and so the scope that it guards.
-pub(crate) const LEASE: &str = "demo/report";
-/// How long a lease lives without news of its holder. Long enough for a busy machine, short enough to wait for.
-pub(crate) const TTL: &str = "5s";
-
 /// How long a server may take to answer for the first time.
 const START: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Everything that runs. Dropping it ends every process and removes the folder.
-pub(crate) struct Stage {
-    pub(crate) etcd: Etcd,
-    pub(crate) fenced: Store,
-    pub(crate) bare: Store,
-    pub(crate) proxy: Proxy,
+#[derive(Debug)]
+pub struct Stage {
+    /// Keeps the leases.
+    pub etcd: Etcd,
+    /// The datastore that is reached only through the proxy: it listens on a unix socket.
+    pub fenced: Store,
+    /// A datastore with nothing in front of it.
+    pub bare: Store,
+    /// The fence.
+    pub proxy: Proxy,
     folder: TempDir,
 }
 
 /// A datastore: a WebDAV server on a folder.
-pub(crate) struct Store {
+#[derive(Debug)]
+pub struct Store {
     process: Process,
-    pub(crate) address: String,
+    /// `127.0.0.1:PORT`, or `unix:PATH`.
+    pub address: String,
     folder: PathBuf,
 }
 
 /// Palisade itself.
-pub(crate) struct Proxy {
+#[derive(Debug)]
+pub struct Proxy {
     process: Process,
-    pub(crate) front: SocketAddr,
-    pub(crate) admin: SocketAddr,
-    pub(crate) config: PathBuf,
+    /// Where workers reach the datastore.
+    pub front: SocketAddr,
+    /// Metrics and readiness.
+    pub admin: SocketAddr,
+    /// Its settings.
+    pub config: PathBuf,
 }
 
 impl Stage {
-    /// Starts it all and waits until it answers.
-    pub(crate) async fn set() -> io::Result<Self> {
+    /// Starts it all, the fenced datastore with this one scope, and waits until it answers.
+    ///
+    /// # Errors
+    /// If etcd is not installed, or a server does not come up; with what that server said.
+    pub async fn set(scope: &str) -> io::Result<Self> {
         need_etcd()?;
         let folder = TempDir::with_prefix("palisade-demo-")?;
         let etcd = Etcd::start()?;
@@ -56,7 +66,7 @@ impl Stage {
         let fenced = Store::start(folder.path(), "fenced", socket).await?;
         let port = format!("127.0.0.1:{}", free_port()?);
         let bare = Store::start(folder.path(), "bare", port).await?;
-        let proxy = Proxy::start(folder.path(), &etcd, &fenced).await?;
+        let proxy = Proxy::start(folder.path(), scope, &etcd, &fenced).await?;
         Ok(Self {
             etcd,
             fenced,
@@ -67,12 +77,12 @@ impl Stage {
     }
 
     /// The folder with everything in it but etcd's data.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
     /// The ids of all processes.
-    pub(crate) fn processes(&mut self) -> Vec<Pid> {
+    pub fn processes(&mut self) -> Vec<Pid> {
         let etcd = self.etcd.process().map(|process| process.pid());
         let others = [
             &self.fenced.process,
@@ -83,7 +93,7 @@ impl Stage {
     }
 
     /// Lets everything run on after the demo's end; gives the folders to remove then.
-    pub(crate) fn leave(self) -> [PathBuf; 2] {
+    pub fn leave(self) -> [PathBuf; 2] {
         let folders = [self.folder.path().to_owned(), self.etcd.folder().to_owned()];
         std::mem::forget(self);
         folders
@@ -104,14 +114,22 @@ impl Store {
         })
     }
 
-    /// What the report holds now, read from the disk: past every server.
-    pub(crate) fn report(&self) -> io::Result<String> {
-        fs::read_to_string(self.folder.join("report.txt"))
+    /// What a file holds now, read from the disk: past every server.
+    ///
+    /// # Errors
+    /// If it is not there or can't be read.
+    pub fn read(&self, name: &str) -> io::Result<String> {
+        fs::read_to_string(self.folder.join(name))
     }
 }
 
 impl Proxy {
-    async fn start(stage: &Path, etcd: &Etcd, store: &Store) -> io::Result<Self> {
+    /// The URL of a file in the datastore, through the fence.
+    pub fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.front)
+    }
+
+    async fn start(stage: &Path, scope: &str, etcd: &Etcd, store: &Store) -> io::Result<Self> {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (front, admin) = (loopback(free_port()?), loopback(free_port()?));
         let config = stage.join("palisade.toml");
@@ -120,7 +138,7 @@ impl Proxy {
             &config,
             format!(
                 "listen   = [\"{front}\"]\nadmin    = \"{admin}\"\nupstream = \"{upstream}\"\n\
-                 leases   = \"{leases}\"\nscope    = \"{LEASE}\"\nstate    = \"{state}\"\n",
+                 leases   = \"{leases}\"\nscope    = \"{scope}\"\nstate    = \"{state}\"\n",
                 upstream = store.address,
                 leases = etcd.url(),
                 state = state.display(),
