@@ -1,3 +1,0 @@
-//! Skeleton.
-
-fn main() {}

@@ -1,0 +1,86 @@
+#!/bin/sh
+# need.sh build|demo|test|docs: installs what that target needs and this machine lacks, by apt, after saying what.
+set -eu
+
+usage() {
+  echo "usage: $0 build|demo|test|docs" >&2
+  exit 64
+}
+
+missing=
+# lacks PACKAGE TEST...: notes the package where the test fails.
+lacks() {
+  package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+etcd_has() { [ -x "${PALISADE_ETCD_BIN:-/nonexistent}/$1" ] || command -v "$1"; }
+
+need_build() {
+  lacks gcc command -v cc
+  lacks libc6-dev test -e /usr/include/stdio.h
+  lacks protobuf-compiler command -v protoc
+  # etcd's interface descriptions include the well-known ones, which the compiler's own package does not bring.
+  lacks libprotobuf-dev test -e /usr/include/google/protobuf/descriptor.proto
+}
+
+need_demo() {
+  need_build
+  lacks etcd-server etcd_has etcd
+  lacks curl command -v curl
+}
+
+need_test() {
+  need_demo
+  lacks etcd-client etcd_has etcdctl
+  lacks python3 command -v python3
+}
+
+case ${1-} in
+  build) need_build ;;
+  demo) need_demo ;;
+  test) need_test ;;
+  docs) need_build ;;
+  *) usage ;;
+esac
+
+if ! command -v cargo >/dev/null; then
+  echo "No Rust toolchain here: install one from https://rustup.rs, then run this again." >&2
+  exit 69
+fi
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+  echo "Missing:$missing (Debian's names). There is no apt-get here, so please install them yourself." >&2
+  exit 69
+fi
+
+echo "Installing by apt-get:$missing"
+as_root=
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo >/dev/null || { echo "As root, please: apt-get install$missing" >&2; exit 77; }
+  as_root=sudo
+fi
+
+# Debian starts and enables a service right after installing it. Nothing here wants etcd as a service: every test and
+# the demo starts its own. So, for the time of the installation, the usual file says that no service may start
+# (invoke-rc.d(8)); one that is there already is left as it is.
+# shellcheck disable=SC2086 # the packages are meant to be split
+$as_root sh -s $missing <<'ROOT'
+set -eu
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+  trap 'rm -f "$policy"' EXIT
+  trap 'exit 1' INT TERM HUP
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update </dev/null
+apt-get -qq install -y --no-install-recommends "$@" </dev/null >/dev/null
+for package; do
+  [ "$package" = etcd-server ] && [ -d /run/systemd/system ] && systemctl --quiet disable etcd.service
+done
+exit 0
+ROOT
