@@ -1,1 +1,331 @@
-//! To come.
+//! A request's way: judged by its head, past the gate, its body read, to upstream, and the answer back.
+//!
+//! Invariants of absence: no write is sent twice; nothing of a write leaves without a [`Ticket`]; no response leaves without
+//! `X-Fence-Outcome`.
+
+mod access;
+mod body;
+mod survive;
+mod upload;
+mod write;
+
+pub use access::AccessLog;
+pub use body::{OutBody, UpBody};
+
+use crate::{
+    gate::{Closed, Gate, Pass},
+    headers::{self, Forwarding, Origin},
+    metrics::RequestMetrics,
+    refusal::{self, Problem, Refusal},
+    route::{Judged, Kind, RouteTable},
+    server::{ClientBody, ClientInfo, DrainLimits, Handler, Peer, Stream, refuse_body},
+    tap::{Tap, Tapped},
+    upstream::{AnswerError, Connect, ConnectError, Pool},
+};
+use access::Exchange;
+use arc_swap::ArcSwap;
+use http::{HeaderValue, Request, Response, Uri, Version, header, request};
+use palisade_fence::{Refused, Superseded, Token, Unreadable};
+use palisade_lease::clock;
+use std::{
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use upload::Upload;
+
+/// What the threads of one proxy share.
+pub struct Shared {
+    /// The gate.
+    pub gate: Arc<Gate>,
+    /// What may change by a reload.
+    pub live: ArcSwap<Live>,
+    /// Requests under way.
+    pub in_flight: AtomicUsize,
+    /// Counters and histograms.
+    pub metrics: RequestMetrics,
+}
+
+/// Settings that a reload may change while requests are under way.
+pub struct Live {
+    /// Which request falls in which scope.
+    pub routes: Arc<RouteTable>,
+    /// Which fields tell upstream where a request came from.
+    pub forwarding: Forwarding,
+    /// Bodies up to this many bytes are read whole before anything is sent.
+    pub buffer_body: usize,
+    /// Requests under way at once.
+    pub in_flight: usize,
+    /// From a request's head to the head of its response.
+    pub request_timeout: Option<Duration>,
+    /// An answer later than this after the last byte disproves A6.
+    pub settle: Option<Duration>,
+    /// Whether there is a line per request.
+    pub access: AccessLog,
+}
+
+/// One thread's forwarder.
+pub struct Forwarder<C: Connect> {
+    shared: Arc<Shared>,
+    pool: Pool<C, UpBody>,
+}
+
+impl<C: Connect> Forwarder<C> {
+    /// With connections of its own to upstream.
+    pub fn new(shared: Arc<Shared>, pool: Pool<C, UpBody>) -> Self {
+        Self { shared, pool }
+    }
+
+    /// The connections to upstream.
+    pub fn pool(&self) -> &Pool<C, UpBody> {
+        &self.pool
+    }
+
+    async fn answer(
+        self: Rc<Self>,
+        request: Request<ClientBody>,
+        client: Rc<ClientInfo>,
+        tap: Option<Tap>,
+    ) -> Response<OutBody<C>> {
+        let live = self.shared.live.load_full();
+        let (parts, body) = request.into_parts();
+        let mut exchange = Exchange::begin(&self.shared, &live, &parts, &client);
+        let mut upload = Upload::new(body, live.buffer_body);
+        let result = match self.judge(&live, &parts, tap.as_ref()) {
+            Ok(judged) => {
+                exchange.judged(&judged);
+                self.forward(&live, parts, &mut upload, &client, judged, &mut exchange).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        match result {
+            Ok(response) => exchange.answered(response),
+            Err(refusal) => {
+                let mut response = exchange.refused(refusal);
+                if let Some(body) = upload.into_unread() {
+                    refuse_body(&mut response, body, DrainLimits::default());
+                }
+                response
+            }
+        }
+    }
+
+    /// All that can be said of the head alone.
+    fn judge(&self, live: &Live, parts: &request::Parts, tap: Option<&Tap>) -> Result<Judged, Refusal> {
+        if let Some(tap) = tap {
+            tap.check(&parts.method, &parts.uri)?;
+        }
+        let judged = live.routes.judge(parts)?;
+        if self.shared.in_flight.load(Relaxed) > live.in_flight {
+            return Err(Problem::Overloaded.into());
+        }
+        Ok(judged)
+    }
+
+    async fn forward(
+        &self,
+        live: &Live,
+        parts: request::Parts,
+        upload: &mut Upload,
+        client: &ClientInfo,
+        judged: Judged,
+        exchange: &mut Exchange,
+    ) -> Result<Response<OutBody<C>>, Refusal> {
+        let Judged { class, token } = judged;
+        let pass = match (&class.scope, token) {
+            (Some(scope), Some(token)) => Some(self.pass(scope, token, class.kind, exchange).await?),
+            _ => None,
+        };
+        let refine = |refusal: Refusal| refusal.in_scope(class.scope.clone()).with_token(token);
+        self.read_body(upload, pass.as_ref()).await.map_err(refine)?;
+        let request = to_upstream(live, parts, client, upload.take());
+        match (class.kind, pass) {
+            (Kind::Write, Some(pass)) => self.write(live, request, pass, exchange).await.map_err(refine),
+            // A write without a scope or a token has been refused by now.
+            _ => self.read(live, request, exchange).await.map_err(refine),
+        }
+    }
+
+    async fn pass(
+        &self,
+        scope: &Arc<str>,
+        token: Token,
+        kind: Kind,
+        exchange: &mut Exchange,
+    ) -> Result<Pass, Refusal> {
+        let arrived = clock::boot();
+        let passed = self.shared.gate.pass(scope, token, kind == Kind::Write).await;
+        self.shared.metrics.gate(passed.is_ok(), clock::boot().since(arrived));
+        exchange.decided(passed.is_ok());
+        passed.map_err(|why| closed(why).in_scope(Some(Arc::clone(scope))).with_token(Some(token)))
+    }
+
+    /// Reads a small body whole, unless a newer token closes the scope meanwhile.
+    async fn read_body(&self, upload: &mut Upload, pass: Option<&Pass>) -> Result<(), Refusal> {
+        if upload.is_ready() {
+            return Ok(());
+        }
+        let Some(pass) = pass else { return upload.fill().await };
+        tokio::select! {
+            biased;
+            filled = upload.fill() => filled,
+            Superseded { highest } = pass.superseded() => Err(superseded(highest)),
+        }
+    }
+
+    async fn read(
+        &self,
+        live: &Live,
+        mut request: Request<UpBody>,
+        exchange: &mut Exchange,
+    ) -> Result<Response<OutBody<C>>, Refusal> {
+        // Only a read without a body can be sent once more.
+        let again = request.body().is_empty().then(|| copy_of(&request));
+        let mut conn = self.pool.checkout().await.map_err(|error| unreachable(&error))?;
+        let started = clock::boot();
+        let mut again = again;
+        loop {
+            let sending = conn.send(request, None);
+            let outcome = match live.request_timeout {
+                Some(limit) => match tokio::time::timeout(limit, sending).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => return Err(Refusal::timed_out()),
+                },
+                None => sending.await,
+            };
+            match (outcome.read_may_be_retried(), again.take()) {
+                (true, Some(copy)) => {
+                    request = copy;
+                    conn = self.pool.fresh().await.map_err(|error| unreachable(&error))?;
+                }
+                _ => {
+                    let response = outcome.answer.map_err(|error| no_answer(outcome.sent.into(), &error))?;
+                    self.shared.metrics.upstream(Kind::Read, clock::boot().since(started));
+                    exchange.upstream_answered();
+                    return Ok(self.relay(live, response.map(OutBody::relayed)));
+                }
+            }
+        }
+    }
+
+    /// Upstream's response, made fit for the client.
+    fn relay(&self, live: &Live, mut response: Response<OutBody<C>>) -> Response<OutBody<C>> {
+        let version = response.version();
+        let fields = response.headers_mut();
+        headers::strip_response(fields);
+        live.forwarding.add_via(fields, version);
+        fields.insert(headers::OUTCOME, refusal::Outcome::Answered.value());
+        *response.version_mut() = Version::HTTP_11;
+        response
+    }
+}
+
+impl<C: Connect> Handler for Forwarder<C> {
+    type Body = OutBody<C>;
+    type Tapped<S: Stream> = Tapped<S>;
+    type Tap = Tap;
+
+    fn tap<S: Stream>(&self, io: S) -> (Tapped<S>, Tap) {
+        Tapped::new(io)
+    }
+
+    fn handle(
+        self: Rc<Self>,
+        request: Request<ClientBody>,
+        client: Rc<ClientInfo>,
+        tap: Option<Tap>,
+    ) -> impl Future<Output = Response<OutBody<C>>> {
+        self.answer(request, client, tap)
+    }
+}
+
+/// The request as upstream gets it: path and query, host and end-to-end fields byte for byte as they came.
+fn to_upstream(live: &Live, mut parts: request::Parts, client: &ClientInfo, body: UpBody) -> Request<UpBody> {
+    let host = headers::host(&parts.uri, &parts.headers);
+    headers::strip_request(&mut parts.headers);
+    let origin = Origin {
+        client: match client.peer {
+            Peer::Tcp(address) => Some(address.ip()),
+            Peer::Unix(_) => None,
+        },
+        tls: client.tls.is_some(),
+        version: parts.version,
+        host: host.as_ref(),
+    };
+    live.forwarding.add_to_request(&mut parts.headers, &origin);
+    if let Some(host) = host {
+        parts.headers.insert(header::HOST, host);
+    }
+    if let Some(length) = body.length() {
+        // A body that is there in whole, and a length that the client told, are told on. A request that had none and has
+        // no body keeps having none.
+        if length > 0 || parts.headers.contains_key(header::CONTENT_LENGTH) {
+            parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        }
+    }
+    parts.uri = match parts.uri.path_and_query() {
+        Some(target) => Uri::from(target.clone()),
+        None => parts.uri,
+    };
+    parts.version = Version::HTTP_11;
+    parts.extensions = http::Extensions::new();
+    Request::from_parts(parts, body)
+}
+
+fn copy_of(request: &Request<UpBody>) -> Request<UpBody> {
+    let mut copy = Request::new(UpBody::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}
+
+/// What the gate said, as the client is told.
+fn closed(why: Closed) -> Refusal {
+    match why {
+        Closed::HandoverPending => Problem::HandoverPending.into(),
+        Closed::Overloaded => Problem::Overloaded.into(),
+        Closed::Refused(refused) => match refused {
+            Refused::Stale { highest } => Refusal::new(Problem::StaleToken).with_highest(Some(highest)),
+            Refused::Superseded { highest } => superseded(highest),
+            Refused::NotHolder { highest } => Refusal::new(Problem::NotHolder).with_highest(highest),
+            Refused::Unreadable(Unreadable::Unavailable) => Problem::AuthorityUnavailable.into(),
+            Refused::Unreadable(Unreadable::Changed) => Problem::AuthorityChanged.into(),
+            Refused::Storage => Problem::StorageUnavailable.into(),
+        },
+    }
+}
+
+fn superseded(highest: Token) -> Refusal {
+    Refusal::new(Problem::Superseded).with_highest(Some(highest))
+}
+
+/// No connection: nothing was sent.
+fn unreachable(error: &ConnectError) -> Refusal {
+    tracing::warn!(%error, "upstream can't be reached");
+    Problem::UpstreamUnreachable.into()
+}
+
+/// A request without a final response.
+fn no_answer(sent: palisade_fence::Sent, error: &AnswerError) -> Refusal {
+    if sent == palisade_fence::Sent::Nothing {
+        tracing::warn!(%error, "upstream can't be reached");
+        return Problem::UpstreamUnreachable.into();
+    }
+    tracing::warn!(%error, ?sent, "no answer from upstream");
+    match error {
+        AnswerError::Timeout => Refusal::timed_out(),
+        _ => Refusal::with_detail(
+            Problem::OutcomeUnknown,
+            format!("{}. {}", capitalized(&error.to_string()), Problem::OutcomeUnknown.advice()),
+        ),
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+}

@@ -1,0 +1,162 @@
+//! Bodies on their way: to upstream, and back to the client.
+
+use super::access::Exchange;
+use crate::{
+    server::{ClientBody, DrainLimits, drain_rest},
+    upstream::{AnswerBody, BoxError, Connect},
+};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+/// A request's body on its way to upstream, without trailers.
+pub struct UpBody {
+    first: VecDeque<Bytes>,
+    rest: Option<ClientBody>,
+}
+
+impl UpBody {
+    /// None.
+    pub fn empty() -> Self {
+        Self { first: VecDeque::new(), rest: None }
+    }
+
+    /// One that was read whole.
+    pub fn whole(body: Bytes) -> Self {
+        let first = if body.is_empty() { VecDeque::new() } else { VecDeque::from([body]) };
+        Self { first, rest: None }
+    }
+
+    pub(super) fn streamed(first: Vec<Bytes>, rest: ClientBody) -> Self {
+        Self { first: first.into(), rest: Some(rest) }
+    }
+
+    /// Whether it is known to be empty.
+    pub fn is_empty(&self) -> bool {
+        self.length() == Some(0)
+    }
+
+    /// Its length, where that is known.
+    pub fn length(&self) -> Option<u64> {
+        self.size_hint().exact()
+    }
+}
+
+impl Body for UpBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(first) = self.first.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        loop {
+            let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+            match ready!(Pin::new(rest).poll_frame(cx)) {
+                Some(Ok(frame)) if frame.is_data() => return Poll::Ready(Some(Ok(frame))),
+                // A trailer section: nobody has judged it.
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => {
+                    self.rest = None;
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let first: u64 = self.first.iter().map(|part| part.len() as u64).sum();
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + first);
+        }
+        hint.set_lower(hint.lower() + first);
+        hint
+    }
+}
+
+impl Drop for UpBody {
+    /// What upstream did not want is read on for a while, so that its sender gets to read the answer.
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take().filter(|rest| !rest.is_end_stream()) {
+            drain_rest(rest, DrainLimits::default());
+        }
+    }
+}
+
+/// A response's body on its way to the client. What was counted and logged of its request ends with it.
+pub struct OutBody<C: Connect> {
+    content: Content<C>,
+    exchange: Option<Exchange>,
+}
+
+enum Content<C: Connect> {
+    Relayed(Box<AnswerBody<C, UpBody>>),
+    Read { body: Option<Bytes>, whole: bool },
+}
+
+impl<C: Connect> OutBody<C> {
+    pub(super) fn relayed(body: AnswerBody<C, UpBody>) -> Self {
+        Self { content: Content::Relayed(Box::new(body)), exchange: None }
+    }
+
+    /// One that is in memory; not `whole`: it was cut short, and must not look complete.
+    pub(super) fn read(body: Bytes, whole: bool) -> Self {
+        Self { content: Content::Read { body: Some(body).filter(|body| !body.is_empty()), whole }, exchange: None }
+    }
+
+    pub(super) fn with(self, exchange: Exchange) -> Self {
+        Self { exchange: Some(exchange), ..self }
+    }
+}
+
+impl<C: Connect> Body for OutBody<C> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = match &mut self.content {
+            Content::Read { body, whole } => match body.take() {
+                Some(body) => Poll::Ready(Some(Ok(Frame::data(body)))),
+                None if *whole => Poll::Ready(None),
+                None => Poll::Ready(Some(Err("upstream's answer was cut short".into()))),
+            },
+            Content::Relayed(body) => loop {
+                match ready!(Pin::new(&mut **body).poll_frame(cx)) {
+                    Some(Ok(frame)) if !frame.is_data() => {}
+                    Some(Ok(frame)) => break Poll::Ready(Some(Ok(frame))),
+                    Some(Err(error)) => break Poll::Ready(Some(Err(error.into()))),
+                    None => break Poll::Ready(None),
+                }
+            },
+        };
+        if let (Poll::Ready(Some(Ok(frame))), Some(exchange)) = (&polled, &mut self.exchange) {
+            exchange.relayed(frame.data_ref().map_or(0, Bytes::len));
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Relayed(body) => body.is_end_stream(),
+            Content::Read { body, whole } => body.is_none() && *whole,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Relayed(body) => body.size_hint(),
+            Content::Read { body, whole: true } => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Read { whole: false, .. } => SizeHint::new(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! A request's body on this side: small ones are read whole before anything is sent, so that a client that stalls in
+//! mid-body never reaches upstream at all.
+
+use super::body::UpBody;
+use crate::{
+    refusal::{Problem, Refusal},
+    server::{BodyError, ClientBody},
+};
+use bytes::{Bytes, BytesMut};
+use http_body::Body;
+use http_body_util::BodyExt;
+
+pub(super) struct Upload {
+    body: Option<ClientBody>,
+    first: Vec<Bytes>,
+    read: usize,
+    limit: usize,
+}
+
+impl Upload {
+    pub(super) fn new(body: ClientBody, limit: usize) -> Self {
+        Self { body: Some(body), first: Vec::new(), read: 0, limit }
+    }
+
+    /// Whether there is nothing to read before it may be sent: it is empty, or known to be larger than what is read whole.
+    pub(super) fn is_ready(&self) -> bool {
+        self.body.as_ref().is_none_or(|body| {
+            body.is_end_stream() || body.size_hint().exact().is_some_and(|length| length > self.limit as u64)
+        })
+    }
+
+    /// Reads it to its end, or until it is larger than what is read whole. May be dropped and called again.
+    pub(super) async fn fill(&mut self) -> Result<(), Refusal> {
+        let Some(body) = &mut self.body else { return Ok(()) };
+        while self.read <= self.limit {
+            match body.frame().await {
+                None => return Ok(()),
+                Some(Err(error)) => return Err(broken(&error)),
+                Some(Ok(frame)) => {
+                    // Trailers can carry anything, and nobody has judged them.
+                    if let Ok(data) = frame.into_data() {
+                        self.read += data.len();
+                        self.first.push(data);
+                    }
+                    if body.is_end_stream() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The body as upstream gets it.
+    pub(super) fn take(&mut self) -> UpBody {
+        let first = std::mem::take(&mut self.first);
+        match self.body.take() {
+            Some(body) if !body.is_end_stream() => UpBody::streamed(first, body),
+            _ => UpBody::whole(joined(first)),
+        }
+    }
+
+    /// What was not read, if it was not taken.
+    pub(super) fn into_unread(self) -> Option<ClientBody> {
+        self.body.filter(|body| !body.is_end_stream())
+    }
+}
+
+fn joined(mut parts: Vec<Bytes>) -> Bytes {
+    if parts.len() < 2 {
+        return parts.pop().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
+    parts.iter().for_each(|part| whole.extend_from_slice(part));
+    whole.freeze()
+}
+
+/// Nothing was sent: the request is refused.
+fn broken(error: &BodyError) -> Refusal {
+    match error {
+        BodyError::TooSlow => Problem::RequestTimeout.into(),
+        BodyError::Cut | BodyError::Broken(_) => {
+            Refusal::with_detail(Problem::BadRequest, "The request's body ended before its end, or its framing is broken.")
+        }
+    }
+}
