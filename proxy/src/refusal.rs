@@ -234,7 +234,9 @@ impl Problem {
                 "The head or the body took longer than the proxy waits. Nothing was forwarded in full; send it again, \
                  faster."
             }
-            Self::ShuttingDown => "Nothing was forwarded. Send the request again, to another replica or later.",
+            Self::ShuttingDown => {
+                "Nothing was forwarded. Send the request again, to another replica or later."
+            }
             Self::HandoverPending => {
                 "Nothing was forwarded. The token is right, and the handover goes on; send the request again later."
             }
