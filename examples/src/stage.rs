@@ -101,7 +101,11 @@ impl Stage {
 }
 
 impl Store {
-    async fn start(stage: &Path, name: &str, address: String) -> io::Result<Self> {
+    /// Serves the folder `stage/name` at `address`; its words go to a file beside it.
+    ///
+    /// # Errors
+    /// If it does not come up; with what it said.
+    pub async fn start(stage: &Path, name: &str, address: String) -> io::Result<Self> {
         let folder = stage.join(name);
         let mut command = Command::new(program("webdav"));
         command.arg(&address).arg(&folder);
