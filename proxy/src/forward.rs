@@ -19,7 +19,7 @@ use crate::{
     refusal::{self, Problem, Refusal},
     route::{Judged, Kind, RouteTable},
     server::{ClientBody, ClientInfo, DrainLimits, Handler, Peer, Stream, refuse_body},
-    tap::{Tap, Tapped},
+    tap::{Heads, Tap},
     upstream::{AnswerError, Connect, ConnectError, Pool},
 };
 use access::Exchange;
@@ -45,6 +45,8 @@ pub struct Shared {
     pub live: ArcSwap<Live>,
     /// Requests under way.
     pub in_flight: AtomicUsize,
+    /// The most bytes of a request's head.
+    pub header_bytes: usize,
     /// Counters and histograms.
     pub metrics: RequestMetrics,
 }
@@ -88,7 +90,7 @@ impl<C: Connect> Forwarder<C> {
         self: Rc<Self>,
         request: Request<ClientBody>,
         client: Rc<ClientInfo>,
-        tap: Option<Tap>,
+        tap: Option<Heads>,
     ) -> Response<OutBody<C>> {
         let live = self.shared.live.load_full();
         let (parts, body) = request.into_parts();
@@ -97,7 +99,8 @@ impl<C: Connect> Forwarder<C> {
         let result = match self.judge(&live, &parts, tap.as_ref()) {
             Ok(judged) => {
                 exchange.judged(&judged);
-                self.forward(&live, parts, &mut upload, &client, judged, &mut exchange).await
+                self.forward(&live, parts, &mut upload, &client, judged, &mut exchange)
+                    .await
             }
             Err(refusal) => Err(refusal),
         };
@@ -114,9 +117,14 @@ impl<C: Connect> Forwarder<C> {
     }
 
     /// All that can be said of the head alone.
-    fn judge(&self, live: &Live, parts: &request::Parts, tap: Option<&Tap>) -> Result<Judged, Refusal> {
+    fn judge(
+        &self,
+        live: &Live,
+        parts: &request::Parts,
+        tap: Option<&Heads>,
+    ) -> Result<Judged, Refusal> {
         if let Some(tap) = tap {
-            tap.check(&parts.method, &parts.uri)?;
+            tap.next(&parts.method, &parts.uri)?;
         }
         let judged = live.routes.judge(parts)?;
         if self.shared.in_flight.load(Relaxed) > live.in_flight {
@@ -136,31 +144,39 @@ impl<C: Connect> Forwarder<C> {
     ) -> Result<Response<OutBody<C>>, Refusal> {
         let Judged { class, token } = judged;
         let pass = match (&class.scope, token) {
-            (Some(scope), Some(token)) => Some(self.pass(scope, token, class.kind, exchange).await?),
+            (Some(scope), Some(token)) => Some(self.pass(scope, token, class.kind).await?),
             _ => None,
         };
         let refine = |refusal: Refusal| refusal.in_scope(class.scope.clone()).with_token(token);
-        self.read_body(upload, pass.as_ref()).await.map_err(refine)?;
+        self.read_body(upload, pass.as_ref())
+            .await
+            .map_err(refine)?;
         let request = to_upstream(live, parts, client, upload.take());
         match (class.kind, pass) {
-            (Kind::Write, Some(pass)) => self.write(live, request, pass, exchange).await.map_err(refine),
+            (Kind::Write, Some(pass)) => self
+                .write(live, request, pass, exchange)
+                .await
+                .map_err(refine),
             // A write without a scope or a token has been refused by now.
-            _ => self.read(live, request, exchange).await.map_err(refine),
+            _ => self.read(live, request).await.map_err(refine),
         }
     }
 
-    async fn pass(
-        &self,
-        scope: &Arc<str>,
-        token: Token,
-        kind: Kind,
-        exchange: &mut Exchange,
-    ) -> Result<Pass, Refusal> {
+    async fn pass(&self, scope: &Arc<str>, token: Token, kind: Kind) -> Result<Pass, Refusal> {
         let arrived = clock::boot();
-        let passed = self.shared.gate.pass(scope, token, kind == Kind::Write).await;
-        self.shared.metrics.gate(passed.is_ok(), clock::boot().since(arrived));
-        exchange.decided(passed.is_ok());
-        passed.map_err(|why| closed(why).in_scope(Some(Arc::clone(scope))).with_token(Some(token)))
+        let passed = self
+            .shared
+            .gate
+            .pass(scope, token, kind == Kind::Write)
+            .await;
+        self.shared
+            .metrics
+            .gate(passed.is_ok(), clock::boot().since(arrived));
+        passed.map_err(|why| {
+            closed(why)
+                .in_scope(Some(Arc::clone(scope)))
+                .with_token(Some(token))
+        })
     }
 
     /// Reads a small body whole, unless a newer token closes the scope meanwhile.
@@ -168,7 +184,9 @@ impl<C: Connect> Forwarder<C> {
         if upload.is_ready() {
             return Ok(());
         }
-        let Some(pass) = pass else { return upload.fill().await };
+        let Some(pass) = pass else {
+            return upload.fill().await;
+        };
         tokio::select! {
             biased;
             filled = upload.fill() => filled,
@@ -180,11 +198,14 @@ impl<C: Connect> Forwarder<C> {
         &self,
         live: &Live,
         mut request: Request<UpBody>,
-        exchange: &mut Exchange,
     ) -> Result<Response<OutBody<C>>, Refusal> {
         // Only a read without a body can be sent once more.
         let again = request.body().is_empty().then(|| copy_of(&request));
-        let mut conn = self.pool.checkout().await.map_err(|error| unreachable(&error))?;
+        let mut conn = self
+            .pool
+            .checkout()
+            .await
+            .map_err(|error| unreachable(&error))?;
         let started = clock::boot();
         let mut again = again;
         loop {
@@ -199,12 +220,19 @@ impl<C: Connect> Forwarder<C> {
             match (outcome.read_may_be_retried(), again.take()) {
                 (true, Some(copy)) => {
                     request = copy;
-                    conn = self.pool.fresh().await.map_err(|error| unreachable(&error))?;
+                    conn = self
+                        .pool
+                        .fresh()
+                        .await
+                        .map_err(|error| unreachable(&error))?;
                 }
                 _ => {
-                    let response = outcome.answer.map_err(|error| no_answer(outcome.sent.into(), &error))?;
-                    self.shared.metrics.upstream(Kind::Read, clock::boot().since(started));
-                    exchange.upstream_answered();
+                    let response = outcome
+                        .answer
+                        .map_err(|error| no_answer(outcome.sent, &error))?;
+                    self.shared
+                        .metrics
+                        .upstream(Kind::Read, clock::boot().since(started));
                     return Ok(self.relay(live, response.map(OutBody::relayed)));
                 }
             }
@@ -225,25 +253,30 @@ impl<C: Connect> Forwarder<C> {
 
 impl<C: Connect> Handler for Forwarder<C> {
     type Body = OutBody<C>;
-    type Tapped<S: Stream> = Tapped<S>;
-    type Tap = Tap;
+    type Tapped<S: Stream> = Tap<S>;
+    type Tap = Heads;
 
-    fn tap<S: Stream>(&self, io: S) -> (Tapped<S>, Tap) {
-        Tapped::new(io)
+    fn tap<S: Stream>(&self, io: S) -> (Tap<S>, Heads) {
+        Tap::new(io, self.shared.header_bytes)
     }
 
     fn handle(
         self: Rc<Self>,
         request: Request<ClientBody>,
         client: Rc<ClientInfo>,
-        tap: Option<Tap>,
+        tap: Option<Heads>,
     ) -> impl Future<Output = Response<OutBody<C>>> {
         self.answer(request, client, tap)
     }
 }
 
 /// The request as upstream gets it: path and query, host and end-to-end fields byte for byte as they came.
-fn to_upstream(live: &Live, mut parts: request::Parts, client: &ClientInfo, body: UpBody) -> Request<UpBody> {
+fn to_upstream(
+    live: &Live,
+    mut parts: request::Parts,
+    client: &ClientInfo,
+    body: UpBody,
+) -> Request<UpBody> {
     let host = headers::host(&parts.uri, &parts.headers);
     headers::strip_request(&mut parts.headers);
     let origin = Origin {
@@ -263,7 +296,9 @@ fn to_upstream(live: &Live, mut parts: request::Parts, client: &ClientInfo, body
         // A body that is there in whole, and a length that the client told, are told on. A request that had none and has
         // no body keeps having none.
         if length > 0 || parts.headers.contains_key(header::CONTENT_LENGTH) {
-            parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+            parts
+                .headers
+                .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
     }
     parts.uri = match parts.uri.path_and_query() {
@@ -289,9 +324,13 @@ fn closed(why: Closed) -> Refusal {
         Closed::HandoverPending => Problem::HandoverPending.into(),
         Closed::Overloaded => Problem::Overloaded.into(),
         Closed::Refused(refused) => match refused {
-            Refused::Stale { highest } => Refusal::new(Problem::StaleToken).with_highest(Some(highest)),
+            Refused::Stale { highest } => {
+                Refusal::new(Problem::StaleToken).with_highest(Some(highest))
+            }
             Refused::Superseded { highest } => superseded(highest),
-            Refused::NotHolder { highest } => Refusal::new(Problem::NotHolder).with_highest(highest),
+            Refused::NotHolder { highest } => {
+                Refusal::new(Problem::NotHolder).with_highest(highest)
+            }
             Refused::Unreadable(Unreadable::Unavailable) => Problem::AuthorityUnavailable.into(),
             Refused::Unreadable(Unreadable::Changed) => Problem::AuthorityChanged.into(),
             Refused::Storage => Problem::StorageUnavailable.into(),
@@ -320,12 +359,19 @@ fn no_answer(sent: palisade_fence::Sent, error: &AnswerError) -> Refusal {
         AnswerError::Timeout => Refusal::timed_out(),
         _ => Refusal::with_detail(
             Problem::OutcomeUnknown,
-            format!("{}. {}", capitalized(&error.to_string()), Problem::OutcomeUnknown.advice()),
+            format!(
+                "{}. {}",
+                capitalized(&error.to_string()),
+                Problem::OutcomeUnknown.advice()
+            ),
         ),
     }
 }
 
 fn capitalized(text: &str) -> String {
     let mut characters = text.chars();
-    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
+    characters
+        .next()
+        .map(|first| first.to_uppercase().chain(characters).collect())
+        .unwrap_or_default()
 }

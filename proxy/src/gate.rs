@@ -101,8 +101,14 @@ impl Gate {
         })
     }
 
-    /// Lets a request with this token through, when the scope says so; waits for a raise if need be.
-    pub async fn pass(self: &Arc<Self>, scope: &Arc<str>, token: Token) -> Result<Pass, Closed> {
+    /// Lets a request with this token through, when the scope says so; waits for a raise if need be. `write`: what is
+    /// refused as stale is counted as a stale writer's.
+    pub async fn pass(
+        self: &Arc<Self>,
+        scope: &Arc<str>,
+        token: Token,
+        write: bool,
+    ) -> Result<Pass, Closed> {
         self.trusted()?;
         let cell = self.cell(scope)?;
         let mut arrival = cell.lock().arrive(token);
@@ -130,6 +136,7 @@ impl Gate {
             }
             let now = self.clock.now();
             if now >= deadline {
+                metrics::counter!("palisade_raises_total", "result" => "pending").increment(1);
                 return Err(Closed::HandoverPending);
             }
             let opens_at = cell.lock().opens_at().unwrap_or(Time::NEVER);
@@ -137,6 +144,18 @@ impl Gate {
                 biased;
                 () = changed => {}
                 () = tokio::time::sleep(opens_at.min(deadline).since(now)) => {}
+            }
+        }
+    }
+
+    /// How long after it was superseded a stale writer still writes is worth knowing: timeouts are set by it.
+    fn note_refusal(&self, cell: &Cell, why: Refused, write: bool) {
+        cell.refused.fetch_add(1, Relaxed);
+        if let (Refused::Stale { .. }, true) = (why, write) {
+            let closed_at = cell.lock().closed_at();
+            if closed_at > Time::ZERO {
+                let age = self.clock.now().since(closed_at);
+                metrics::histogram!("palisade_stale_write_age_seconds").record(age);
             }
         }
     }
@@ -159,10 +178,17 @@ impl Gate {
     /// Runs an event on a scope and carries out what follows from it.
     fn with<T>(self: &Arc<Self>, cell: &Arc<Cell>, event: impl FnOnce(&mut Scope) -> T) -> T {
         let mut scope = cell.lock();
-        let floor = scope.floor();
+        let before = (scope.floor(), scope.is_open());
         let result = event(&mut scope);
-        let (mut next, rose) = (scope.poll_action(), scope.floor() != floor);
+        let rose = scope.floor() != before.0;
+        let opened = scope.is_open() && (rose || !before.1);
+        let (mut next, closed_at) = (scope.poll_action(), scope.closed_at());
         drop(scope);
+        if opened {
+            metrics::counter!("palisade_raises_total", "result" => "opened").increment(1);
+            metrics::histogram!("palisade_handover_duration_seconds")
+                .record(self.clock.now().since(closed_at));
+        }
         if rose {
             cell.closed.notify_waiters();
             cell.changed.notify_waiters();
@@ -186,6 +212,9 @@ impl Gate {
             (Action::Read(id), Some(authority)) => authority.read(
                 &cell.name,
                 Box::new(move |answer| {
+                    if answer.is_err() {
+                        metrics::counter!("palisade_raises_total", "result" => "unavailable").increment(1);
+                    }
                     let now = gate.clock.now();
                     gate.event(&own, |scope| scope.read(id, answer, now));
                 }),
@@ -198,6 +227,7 @@ impl Gate {
                     Ok(()) => gate.event(&own, |scope| scope.durable(floor)),
                     Err(error) => {
                         tracing::error!(scope = %own.name, %floor, %error, "the floor can't be made durable: the scope stays closed");
+                        metrics::counter!("palisade_raises_total", "result" => "storage").increment(1);
                         gate.event(&own, Scope::not_durable);
                     }
                 }),

@@ -6,47 +6,117 @@ use crate::{
     refusal::{Outcome, Problem},
     route::Kind,
 };
-use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use std::time::Duration;
 
 /// What a histogram of this size is for decides its buckets, in seconds.
-const FAST: &[f64] = &[1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0];
+const FAST: &[f64] = &[
+    1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0,
+];
 const REQUEST: &[f64] = &[
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+    5.0, 10.0, 30.0, 60.0, 300.0,
 ];
 const AGE: &[f64] = &[0.1, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 86_400.0];
 
 const HISTOGRAMS: [(&str, &[f64], &str); 7] = [
-    ("palisade_request_duration_seconds", REQUEST, "From a request's head to the end of its response."),
-    ("palisade_gate_duration_seconds", FAST, "From a request's arrival at the gate to its decision, waiting included."),
-    ("palisade_upstream_duration_seconds", REQUEST, "From the start of sending to upstream to the head of its response."),
-    ("palisade_handover_duration_seconds", REQUEST, "From the moment a scope was closed to a newer token until it opened."),
-    ("palisade_stale_write_age_seconds", AGE, "How long after it was superseded a stale writer still wrote."),
-    ("palisade_lease_store_duration_seconds", REQUEST, "Calls of the lease store."),
-    ("palisade_state_sync_duration_seconds", REQUEST, "Commits of the state file, sync included."),
+    (
+        "palisade_request_duration_seconds",
+        REQUEST,
+        "From a request's head to the end of its response.",
+    ),
+    (
+        "palisade_gate_duration_seconds",
+        FAST,
+        "From a request's arrival at the gate to its decision, waiting included.",
+    ),
+    (
+        "palisade_upstream_duration_seconds",
+        REQUEST,
+        "From the start of sending to upstream to the head of its response.",
+    ),
+    (
+        "palisade_handover_duration_seconds",
+        REQUEST,
+        "From the moment a scope was closed to a newer token until it opened.",
+    ),
+    (
+        "palisade_stale_write_age_seconds",
+        AGE,
+        "How long after it was superseded a stale writer still wrote.",
+    ),
+    (
+        "palisade_lease_store_duration_seconds",
+        REQUEST,
+        "Calls of the lease store.",
+    ),
+    (
+        "palisade_state_sync_duration_seconds",
+        REQUEST,
+        "Commits of the state file, sync included.",
+    ),
 ];
 
 const COUNTERS: [(&str, &str); 5] = [
-    ("palisade_requests_total", "Requests by kind, by what their clients were told, and why."),
+    (
+        "palisade_requests_total",
+        "Requests by kind, by what their clients were told, and why.",
+    ),
     ("palisade_raises_total", "Raises of a floor by result."),
-    ("palisade_ambiguous_total", "Writes that ended without an answer that settles them."),
-    ("palisade_late_answers_total", "Answers that came later than `settle` after the last byte: they disprove assumption A6."),
-    ("palisade_config_reloads_total", "Reloads of the configuration by result."),
+    (
+        "palisade_ambiguous_total",
+        "Writes that ended without an answer that settles them.",
+    ),
+    (
+        "palisade_late_answers_total",
+        "Answers that came later than `settle` after the last byte: they disprove assumption A6.",
+    ),
+    (
+        "palisade_config_reloads_total",
+        "Reloads of the configuration by result.",
+    ),
 ];
 
 const GAUGES: [(&str, &str); 12] = [
     ("palisade_in_flight", "Requests under way by kind."),
-    ("palisade_waiting", "Requests that wait at the gate for a raise."),
+    (
+        "palisade_waiting",
+        "Requests that wait at the gate for a raise.",
+    ),
     ("palisade_scopes", "Scopes in memory."),
-    ("palisade_settling", "Ambiguous writes whose settle time runs."),
-    ("palisade_lease_store_up", "1 while the lease store answers."),
-    ("palisade_lease_store_watch_revision", "The newest revision that the watch has seen."),
-    ("palisade_replicas", "Members of the group that hold a session; 0 for a single proxy."),
-    ("palisade_replica_session_remaining_seconds", "Time left of this replica's session; 0 for a single proxy."),
+    (
+        "palisade_settling",
+        "Ambiguous writes whose settle time runs.",
+    ),
+    (
+        "palisade_lease_store_up",
+        "1 while the lease store answers.",
+    ),
+    (
+        "palisade_lease_store_watch_revision",
+        "The newest revision that the watch has seen.",
+    ),
+    (
+        "palisade_replicas",
+        "Members of the group that hold a session; 0 for a single proxy.",
+    ),
+    (
+        "palisade_replica_session_remaining_seconds",
+        "Time left of this replica's session; 0 for a single proxy.",
+    ),
     ("palisade_connections", "Clients' connections."),
-    ("palisade_upstream_connections", "Connections to upstream by state."),
-    ("palisade_tls_certificate_expiry_seconds", "When the certificate in front runs out, in seconds since 1970; 0 without TLS."),
+    (
+        "palisade_upstream_connections",
+        "Connections to upstream by state.",
+    ),
+    (
+        "palisade_tls_certificate_expiry_seconds",
+        "When the certificate in front runs out, in seconds since 1970; 0 without TLS.",
+    ),
     ("palisade_build_info", "1, with the version as a label."),
 ];
 
@@ -57,9 +127,15 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
         builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
     }
     let handle = builder.install_recorder()?;
-    HISTOGRAMS.iter().for_each(|&(name, _, help)| describe_histogram!(name, Unit::Seconds, help));
-    COUNTERS.iter().for_each(|&(name, help)| describe_counter!(name, help));
-    GAUGES.iter().for_each(|&(name, help)| describe_gauge!(name, help));
+    HISTOGRAMS
+        .iter()
+        .for_each(|&(name, _, help)| describe_histogram!(name, Unit::Seconds, help));
+    COUNTERS
+        .iter()
+        .for_each(|&(name, help)| describe_counter!(name, help));
+    GAUGES
+        .iter()
+        .for_each(|&(name, help)| describe_gauge!(name, help));
     gauge!("palisade_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     for name in ["palisade_ambiguous_total", "palisade_late_answers_total"] {
         counter!(name).increment(0);
@@ -98,10 +174,17 @@ pub struct RequestMetrics {
 
 struct KindMetrics {
     answered: Counter,
+    gone_before: Counter,
+    gone_after: Counter,
     problems: [Counter; Problem::ALL.len()],
     duration: Histogram,
     upstream: Histogram,
     in_flight: Gauge,
+}
+
+/// Requests whose client left before there was a response, by whether something may have been sent by then.
+fn gone(kind: &'static str, outcome: Outcome) -> Counter {
+    counter!("palisade_requests_total", "kind" => kind, "outcome" => outcome.as_str(), "reason" => "client-gone")
 }
 
 impl KindMetrics {
@@ -109,6 +192,8 @@ impl KindMetrics {
         let kind = kind.as_str();
         let answered = Outcome::Answered.as_str();
         Self {
+            gone_before: gone(kind, Outcome::Refused),
+            gone_after: gone(kind, Outcome::Unknown),
             answered: counter!("palisade_requests_total", "kind" => kind, "outcome" => answered, "reason" => answered),
             problems: Problem::ALL.map(|problem| {
                 let outcome = problem.outcome().as_str();
@@ -124,9 +209,15 @@ impl KindMetrics {
 impl RequestMetrics {
     /// Handles of the installed recorder.
     pub fn new() -> Self {
-        let gate = |result: &'static str| histogram!("palisade_gate_duration_seconds", "result" => result);
+        let gate =
+            |result: &'static str| histogram!("palisade_gate_duration_seconds", "result" => result);
         let (reads, writes) = (KindMetrics::new(Kind::Read), KindMetrics::new(Kind::Write));
-        Self { reads, writes, passed: gate("passed"), refused: gate("refused") }
+        Self {
+            reads,
+            writes,
+            passed: gate("passed"),
+            refused: gate("refused"),
+        }
     }
 
     fn of(&self, kind: Kind) -> &KindMetrics {
@@ -150,6 +241,24 @@ impl RequestMetrics {
             Some(at) => of.problems[at].increment(1),
             None => of.answered.increment(1),
         }
+    }
+
+    /// Its client went away before there was a response. `started`: something of it may have been sent.
+    pub fn client_gone(&self, kind: Kind, started: bool, took: Duration) {
+        let of = self.of(kind);
+        of.in_flight.decrement(1.0);
+        of.duration.record(took);
+        if started {
+            of.gone_after.increment(1)
+        } else {
+            of.gone_before.increment(1)
+        }
+    }
+
+    /// A request under way turned out to be of the other kind.
+    pub fn turned(&self, from: Kind, to: Kind) {
+        self.of(from).in_flight.decrement(1.0);
+        self.of(to).in_flight.increment(1.0);
     }
 
     /// The gate has decided.

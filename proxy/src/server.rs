@@ -14,7 +14,7 @@ mod threads;
 mod watched;
 
 pub use accept::{Accept, Counts, Listener, Peer, Stage, serve};
-pub use body::{BodyError, ClientBody, DrainLimits, refuse_body};
+pub use body::{BodyError, ClientBody, DrainLimits, drain_rest, refuse_body};
 pub use connection::{ClientInfo, TlsInfo};
 pub use listen::{Bound, Listen, SocketListener, SocketStream, bind, inherited};
 pub use threads::{Running, Shutdown, start};

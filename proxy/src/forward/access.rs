@@ -2,7 +2,6 @@
 
 use super::{Live, OutBody, Shared};
 use crate::{
-    headers,
     refusal::{Outcome, Problem, Refusal},
     route::{Judged, Kind},
     server::{ClientInfo, Peer},
@@ -28,7 +27,9 @@ pub enum AccessLog {
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// Its client went away before there was a response. `started`: something of it may have been sent.
-    ClientGone { started: bool },
+    ClientGone {
+        started: bool,
+    },
     Answered,
     Problem(Problem),
 }
@@ -56,7 +57,12 @@ struct Line {
 }
 
 impl Exchange {
-    pub(super) fn begin(shared: &Arc<Shared>, live: &Live, parts: &request::Parts, client: &ClientInfo) -> Self {
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        live: &Live,
+        parts: &request::Parts,
+        client: &ClientInfo,
+    ) -> Self {
         let line = (live.access == AccessLog::On).then(|| {
             Box::new(Line {
                 method: parts.method.clone(),
@@ -70,11 +76,22 @@ impl Exchange {
             })
         });
         // Until it is judged; a refusal may come before.
-        let kind = if parts.method.is_safe() { Kind::Read } else { Kind::Write };
+        let kind = if parts.method.is_safe() {
+            Kind::Read
+        } else {
+            Kind::Write
+        };
         shared.in_flight.fetch_add(1, Relaxed);
         shared.metrics.begun(kind);
         let end = End::ClientGone { started: false };
-        Self { shared: Arc::clone(shared), begun: clock::boot(), kind, end, status: None, line }
+        Self {
+            shared: Arc::clone(shared),
+            begun: clock::boot(),
+            kind,
+            end,
+            status: None,
+            line,
+        }
     }
 
     pub(super) fn judged(&mut self, judged: &Judged) {
@@ -100,7 +117,10 @@ impl Exchange {
     }
 
     /// Upstream's own answer goes to the client.
-    pub(super) fn answered<C: Connect>(mut self, response: Response<OutBody<C>>) -> Response<OutBody<C>> {
+    pub(super) fn answered<C: Connect>(
+        mut self,
+        response: Response<OutBody<C>>,
+    ) -> Response<OutBody<C>> {
         self.end = End::Answered;
         self.status = Some(response.status());
         response.map(|body| body.with(self))
@@ -115,11 +135,9 @@ impl Exchange {
             line.scope = line.scope.take().or_else(|| refusal.scope.clone());
             line.token = line.token.or(refusal.token);
         }
-        let head = self.line.as_ref().is_some_and(|line| line.method == Method::HEAD);
-        let mut response = refusal.into_response();
-        debug_assert!(response.headers().contains_key(headers::OUTCOME));
-        let _ = head;
-        response.map(|body| OutBody::read(in_memory(body), true).with(self))
+        refusal
+            .into_response()
+            .map(|body| OutBody::read(in_memory(body), true).with(self))
     }
 }
 
@@ -127,7 +145,10 @@ fn in_memory(body: http_body_util::Full<Bytes>) -> Bytes {
     // A `Full` is there at once.
     let collected = body.collect();
     let mut collected = std::pin::pin!(collected);
-    match collected.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+    match collected
+        .as_mut()
+        .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+    {
         std::task::Poll::Ready(Ok(body)) => body.to_bytes(),
         _ => Bytes::new(),
     }
@@ -146,7 +167,9 @@ impl Drop for Exchange {
         match self.end {
             End::Answered => self.shared.metrics.ended(self.kind, None, took),
             End::Problem(problem) => self.shared.metrics.ended(self.kind, Some(problem), took),
-            End::ClientGone { started } => self.shared.metrics.client_gone(self.kind, started, took),
+            End::ClientGone { started } => {
+                self.shared.metrics.client_gone(self.kind, started, took)
+            }
         }
         if let Some(line) = &self.line {
             line.write(self.kind, outcome, reason, self.status, took.as_secs_f64());
@@ -155,7 +178,14 @@ impl Drop for Exchange {
 }
 
 impl Line {
-    fn write(&self, kind: Kind, outcome: Outcome, reason: &str, status: Option<StatusCode>, seconds: f64) {
+    fn write(
+        &self,
+        kind: Kind,
+        outcome: Outcome,
+        reason: &str,
+        status: Option<StatusCode>,
+        seconds: f64,
+    ) {
         tracing::info!(
             target: "palisade::access",
             client = %self.client,

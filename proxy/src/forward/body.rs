@@ -22,17 +22,27 @@ pub struct UpBody {
 impl UpBody {
     /// None.
     pub fn empty() -> Self {
-        Self { first: VecDeque::new(), rest: None }
+        Self {
+            first: VecDeque::new(),
+            rest: None,
+        }
     }
 
     /// One that was read whole.
     pub fn whole(body: Bytes) -> Self {
-        let first = if body.is_empty() { VecDeque::new() } else { VecDeque::from([body]) };
+        let first = if body.is_empty() {
+            VecDeque::new()
+        } else {
+            VecDeque::from([body])
+        };
         Self { first, rest: None }
     }
 
     pub(super) fn streamed(first: Vec<Bytes>, rest: ClientBody) -> Self {
-        Self { first: first.into(), rest: Some(rest) }
+        Self {
+            first: first.into(),
+            rest: Some(rest),
+        }
     }
 
     /// Whether it is known to be empty.
@@ -50,12 +60,17 @@ impl Body for UpBody {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(first) = self.first.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
         loop {
-            let Some(rest) = &mut self.rest else { return Poll::Ready(None) };
+            let Some(rest) = &mut self.rest else {
+                return Poll::Ready(None);
+            };
             match ready!(Pin::new(rest).poll_frame(cx)) {
                 Some(Ok(frame)) if frame.is_data() => return Poll::Ready(Some(Ok(frame))),
                 // A trailer section: nobody has judged it.
@@ -74,7 +89,10 @@ impl Body for UpBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let mut hint = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let mut hint = self
+            .rest
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let first: u64 = self.first.iter().map(|part| part.len() as u64).sum();
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper + first);
@@ -106,16 +124,28 @@ enum Content<C: Connect> {
 
 impl<C: Connect> OutBody<C> {
     pub(super) fn relayed(body: AnswerBody<C, UpBody>) -> Self {
-        Self { content: Content::Relayed(Box::new(body)), exchange: None }
+        Self {
+            content: Content::Relayed(Box::new(body)),
+            exchange: None,
+        }
     }
 
     /// One that is in memory; not `whole`: it was cut short, and must not look complete.
     pub(super) fn read(body: Bytes, whole: bool) -> Self {
-        Self { content: Content::Read { body: Some(body).filter(|body| !body.is_empty()), whole }, exchange: None }
+        Self {
+            content: Content::Read {
+                body: Some(body).filter(|body| !body.is_empty()),
+                whole,
+            },
+            exchange: None,
+        }
     }
 
     pub(super) fn with(self, exchange: Exchange) -> Self {
-        Self { exchange: Some(exchange), ..self }
+        Self {
+            exchange: Some(exchange),
+            ..self
+        }
     }
 }
 
@@ -123,7 +153,10 @@ impl<C: Connect> Body for OutBody<C> {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = match &mut self.content {
             Content::Read { body, whole } => match body.take() {
                 Some(body) => Poll::Ready(Some(Ok(Frame::data(body)))),
@@ -155,7 +188,9 @@ impl<C: Connect> Body for OutBody<C> {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Relayed(body) => body.size_hint(),
-            Content::Read { body, whole: true } => SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64),
+            Content::Read { body, whole: true } => {
+                SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
+            }
             Content::Read { whole: false, .. } => SizeHint::new(),
         }
     }

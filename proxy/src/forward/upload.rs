@@ -19,19 +19,30 @@ pub(super) struct Upload {
 
 impl Upload {
     pub(super) fn new(body: ClientBody, limit: usize) -> Self {
-        Self { body: Some(body), first: Vec::new(), read: 0, limit }
+        Self {
+            body: Some(body),
+            first: Vec::new(),
+            read: 0,
+            limit,
+        }
     }
 
     /// Whether there is nothing to read before it may be sent: it is empty, or known to be larger than what is read whole.
     pub(super) fn is_ready(&self) -> bool {
         self.body.as_ref().is_none_or(|body| {
-            body.is_end_stream() || body.size_hint().exact().is_some_and(|length| length > self.limit as u64)
+            body.is_end_stream()
+                || body
+                    .size_hint()
+                    .exact()
+                    .is_some_and(|length| length > self.limit as u64)
         })
     }
 
     /// Reads it to its end, or until it is larger than what is read whole. May be dropped and called again.
     pub(super) async fn fill(&mut self) -> Result<(), Refusal> {
-        let Some(body) = &mut self.body else { return Ok(()) };
+        let Some(body) = &mut self.body else {
+            return Ok(());
+        };
         while self.read <= self.limit {
             match body.frame().await {
                 None => return Ok(()),
@@ -79,8 +90,9 @@ fn joined(mut parts: Vec<Bytes>) -> Bytes {
 fn broken(error: &BodyError) -> Refusal {
     match error {
         BodyError::TooSlow => Problem::RequestTimeout.into(),
-        BodyError::Cut | BodyError::Broken(_) => {
-            Refusal::with_detail(Problem::BadRequest, "The request's body ended before its end, or its framing is broken.")
-        }
+        BodyError::Cut | BodyError::Broken(_) => Refusal::with_detail(
+            Problem::BadRequest,
+            "The request's body ended before its end, or its framing is broken.",
+        ),
     }
 }

@@ -1,6 +1,9 @@
 //! One write on its way to upstream: sent once, cut when a newer token needs it, and its end reported to the gate.
 
-use super::{Forwarder, Live, OutBody, UpBody, access::Exchange, no_answer, superseded, survive::Survive, unreachable};
+use super::{
+    Forwarder, Live, OutBody, UpBody, access::Exchange, no_answer, superseded, survive::Survive,
+    unreachable,
+};
 use crate::{
     gate::{Pass, Ticket},
     refusal::Refusal,
@@ -36,22 +39,32 @@ impl<C: Connect> Forwarder<C> {
             conn = self.pool.checkout() => conn.map_err(|error| unreachable(&error))?,
             Superseded { highest } = pass.superseded() => return Err(superseded(highest)),
         };
-        let ticket = pass.start().map_err(|Superseded { highest }| superseded(highest))?;
+        let ticket = pass
+            .start()
+            .map_err(|Superseded { highest }| superseded(highest))?;
         exchange.started();
         let started = clock::boot();
         let ended = Survive::new(send(conn.send(request, None), ticket, live.settle));
         let response = match live.request_timeout {
             None => ended.await?,
             // Nobody waits for it any more; it goes on, since its answer still settles it.
-            Some(limit) => tokio::time::timeout(limit, ended).await.unwrap_or_else(|_| Err(Refusal::timed_out()))?,
+            Some(limit) => tokio::time::timeout(limit, ended)
+                .await
+                .unwrap_or_else(|_| Err(Refusal::timed_out()))?,
         };
-        self.shared.metrics.upstream(Kind::Write, clock::boot().since(started));
+        self.shared
+            .metrics
+            .upstream(Kind::Write, clock::boot().since(started));
         Ok(self.relay(live, response))
     }
 }
 
 /// Sends it and reports its end. Goes on when the client has gone.
-async fn send<C: Connect>(sending: Sending<C, UpBody>, ticket: Ticket, settle: Option<Duration>) -> Ended<C> {
+async fn send<C: Connect>(
+    sending: Sending<C, UpBody>,
+    ticket: Ticket,
+    settle: Option<Duration>,
+) -> Ended<C> {
     let outcome = {
         let cutter = sending.cutter();
         let mut sending = pin!(sending);
@@ -100,7 +113,10 @@ async fn early<C: Connect>(response: Response<AnswerBody<C, UpBody>>) -> Respons
     let reading = async {
         while read.len() < EARLY_ANSWER {
             match body.frame().await {
-                Some(Ok(frame)) => frame.data_ref().into_iter().for_each(|data| read.extend_from_slice(data)),
+                Some(Ok(frame)) => frame
+                    .data_ref()
+                    .into_iter()
+                    .for_each(|data| read.extend_from_slice(data)),
                 Some(Err(_)) => return,
                 None => {
                     whole = true;
@@ -117,7 +133,9 @@ async fn early<C: Connect>(response: Response<AnswerBody<C, UpBody>>) -> Respons
 
 /// A6 is the operator's word; an answer that comes later than that disproves it.
 fn warn_if_late(ticket: &Ticket, last_write: Option<Time>, settle: Option<Duration>) {
-    let (Some(last_write), Some(settle)) = (last_write, settle) else { return };
+    let (Some(last_write), Some(settle)) = (last_write, settle) else {
+        return;
+    };
     let took = clock::boot().since(last_write);
     if took > settle {
         metrics::counter!("palisade_late_answers_total").increment(1);

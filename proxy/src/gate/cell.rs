@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -21,6 +21,8 @@ pub(super) struct Cell {
     /// so that the end of each write does not wake every other writer.
     pub(super) closed: Notify,
     pub(super) waiting: AtomicUsize,
+    /// How many requests were refused here, in this process.
+    pub(super) refused: AtomicU64,
     /// Whether somebody came since the last sweep.
     pub(super) used: AtomicBool,
 }
@@ -33,6 +35,7 @@ impl Cell {
             changed: Notify::new(),
             closed: Notify::new(),
             waiting: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
             used: AtomicBool::new(true),
         }
     }
@@ -60,6 +63,7 @@ impl Cell {
             in_flight: scope.in_flight(),
             settling: scope.settling(),
             waiting: self.waiting.load(Relaxed),
+            refused: self.refused.load(Relaxed),
             opens_in: scope
                 .opens_at()
                 .filter(|&at| at != Time::NEVER)
@@ -86,6 +90,8 @@ pub struct ScopeView {
     pub settling: u32,
     /// Requests that wait for the raise.
     pub waiting: usize,
+    /// Requests that were refused, since this process started or the scope last came from disk.
+    pub refused: u64,
     /// When the raise can finish by time alone.
     #[serde(serialize_with = "seconds")]
     pub opens_in: Option<Duration>,

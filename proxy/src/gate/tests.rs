@@ -102,7 +102,7 @@ fn name() -> Arc<str> {
 }
 
 async fn pass(gate: &Arc<Gate>, token: Token) -> Result<Pass, Closed> {
-    gate.pass(&name(), token).await
+    gate.pass(&name(), token, true).await
 }
 
 /// Polls once: whether it is ready yet.

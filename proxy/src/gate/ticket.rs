@@ -65,6 +65,16 @@ impl Ticket {
         }
     }
 
+    /// The scope's name.
+    pub fn scope(&self) -> &str {
+        &self.cell.name
+    }
+
+    /// The scope's floor: the token of this write, or a newer one.
+    pub fn highest(&self) -> Token {
+        self.cell.lock().floor().unwrap_or(self.token)
+    }
+
     /// Waits until a newer token has closed the scope; gives the moment by which this write must be sent, or be cut.
     pub async fn cut_at(&self) -> Time {
         closed_above(&self.cell, self.token)

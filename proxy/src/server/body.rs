@@ -148,6 +148,11 @@ pub fn refuse_body<B>(response: &mut Response<B>, body: ClientBody, limits: Drai
     if body.awaits_continue() {
         return;
     }
+    drain_rest(body, limits);
+}
+
+/// Reads what is left of a body within the limits, in a local task, and drops it.
+pub fn drain_rest(body: ClientBody, limits: DrainLimits) {
     tokio::task::spawn_local(async move {
         let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
     });

@@ -10,16 +10,7 @@ use std::{
     task::Waker,
 };
 
-/// How much of a request left, head and body, counted below TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent {
-    /// Not a byte.
-    Nothing,
-    /// Some of it. It may be applied (RFC 9112, section 8: a server may act on what it has), so this is ambiguous.
-    Partly,
-    /// All of it, to the last byte of the body's framing.
-    Completely,
-}
+pub use palisade_fence::Sent;
 
 const FRESH: u8 = 0;
 const SENDING: u8 = 1;
