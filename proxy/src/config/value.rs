@@ -101,7 +101,7 @@ pub(super) fn size(text: &str) -> Result<usize, Wrong> {
 /// A size as it would be written.
 pub fn show_size(size: usize) -> String {
     for (unit, name) in [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if size >= unit && size % unit == 0 {
+        if size >= unit && size.is_multiple_of(unit) {
             return format!("{}{name}", size / unit);
         }
     }
