@@ -114,7 +114,10 @@ impl Gate {
         let mut arrival = cell.lock().arrive(token);
         match self.decide(&cell, &mut arrival) {
             Decision::Admit => Ok(Pass::new(self, cell, token)),
-            Decision::Refuse(why) => Err(Closed::Refused(why)),
+            Decision::Refuse(why) => {
+                self.note_refusal(&cell, why, write);
+                Err(Closed::Refused(why))
+            }
             Decision::Wait => self
                 .wait(&cell, arrival)
                 .await

@@ -23,6 +23,8 @@ pub(super) struct Cell {
     pub(super) waiting: AtomicUsize,
     /// How many requests were refused here, in this process.
     pub(super) refused: AtomicU64,
+    /// How many passed.
+    pub(super) requests: AtomicU64,
     /// Whether somebody came since the last sweep.
     pub(super) used: AtomicBool,
 }
@@ -36,6 +38,7 @@ impl Cell {
             closed: Notify::new(),
             waiting: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
             used: AtomicBool::new(true),
         }
     }
@@ -64,6 +67,7 @@ impl Cell {
             settling: scope.settling(),
             waiting: self.waiting.load(Relaxed),
             refused: self.refused.load(Relaxed),
+            requests: self.requests.load(Relaxed),
             opens_in: scope
                 .opens_at()
                 .filter(|&at| at != Time::NEVER)
@@ -90,6 +94,8 @@ pub struct ScopeView {
     pub settling: u32,
     /// Requests that wait for the raise.
     pub waiting: usize,
+    /// Requests that passed, likewise.
+    pub requests: u64,
     /// Requests that were refused, since this process started or the scope last came from disk.
     pub refused: u64,
     /// When the raise can finish by time alone.

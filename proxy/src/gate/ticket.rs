@@ -18,6 +18,7 @@ pub struct Pass {
 impl Pass {
     pub(super) fn new(gate: &Arc<Gate>, cell: Arc<Cell>, token: Token) -> Self {
         cell.used.store(true, Relaxed);
+        cell.requests.fetch_add(1, Relaxed);
         Self {
             gate: Arc::clone(gate),
             cell,

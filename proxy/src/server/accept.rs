@@ -46,6 +46,16 @@ pub enum Peer {
     Unix(Option<i32>),
 }
 
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(Some(pid)) => write!(f, "unix:pid={pid}"),
+            Self::Unix(None) => f.write_str("unix"),
+        }
+    }
+}
+
 /// How far the end of the server has come. Only moves on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
