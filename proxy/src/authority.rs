@@ -1,5 +1,15 @@
 //! What the gate asks the lease store, and what the lease store tells the gate.
 
+mod connect;
+mod etcd;
+mod health;
+mod reads;
+mod trust;
+mod watch;
+
+pub use connect::{EtcdOptions, EtcdTls};
+pub use etcd::{EtcdAuthority, StoreHealth};
+
 use palisade_fence::Token;
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
 //! The state folder: what is acknowledged survives, and what can't be believed is refused.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod state_support;
 

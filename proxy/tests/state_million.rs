@@ -1,4 +1,9 @@
 //! A million scopes on disk.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::print_stdout,
+    reason = "what was skipped or measured is for whoever runs it"
+)]
 
 mod state_support;
 

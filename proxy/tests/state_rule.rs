@@ -1,4 +1,5 @@
 //! The state on disk against the rule in plain words, over stops, crashes and new epochs.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod state_support;
 

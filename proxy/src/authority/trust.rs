@@ -1,0 +1,176 @@
+//! Whether the lease store still is the one that it was, and has not gone back.
+
+use super::{Reports, Unreadable, connect::Failure};
+use crate::state::{Identity, State};
+use etcd_client::ResponseHeader;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// What is known of the store. Every answer passes here before it counts.
+pub(super) struct Trust {
+    state: Arc<State>,
+    reports: Arc<dyn Reports>,
+    known: Mutex<Option<Identity>>,
+    /// Why the store is not trusted any more.
+    frozen: watch::Sender<Option<Arc<str>>>,
+}
+
+/// The highest revision known when a read was sent: its answer may not be below.
+#[derive(Clone, Copy)]
+pub(super) struct Sent(u64);
+
+/// Why an answer does not count.
+#[derive(Debug)]
+pub(super) enum Doubt {
+    /// It says nothing about the store.
+    Failed(Failure),
+    /// It is of another store, or of an earlier time.
+    Changed,
+}
+
+impl From<Doubt> for Unreadable {
+    fn from(doubt: Doubt) -> Self {
+        match doubt {
+            Doubt::Failed(_) => Self::Unavailable,
+            Doubt::Changed => Self::Changed,
+        }
+    }
+}
+
+impl Trust {
+    /// Goes on from what the state remembers, a freeze included.
+    pub(super) fn new(state: Arc<State>, reports: Arc<dyn Reports>) -> Self {
+        let frozen = state.frozen();
+        gauge(frozen.is_none());
+        if let Some(why) = &frozen {
+            tracing::error!(
+                "the lease store stays untrusted since an earlier run: {why}; {REMEDY}"
+            );
+            reports.trusted(false);
+        }
+        Self {
+            known: Mutex::new(state.identity()),
+            frozen: watch::Sender::new(frozen),
+            state,
+            reports,
+        }
+    }
+
+    /// To be asked right before a linearizable read is sent.
+    pub(super) fn sending(&self) -> Sent {
+        Sent(self.known().map_or(0, |known| known.revision))
+    }
+
+    /// Whether the answer to a linearizable read counts, and its revision.
+    pub(super) fn answered(
+        &self,
+        sent: Sent,
+        header: Option<&ResponseHeader>,
+    ) -> Result<u64, Doubt> {
+        let seen = identity(header)?;
+        if seen.revision < sent.0 {
+            // Another cluster says more than a revision does.
+            self.seen(seen)?;
+            let why = format!(
+                "its revision went back: {} was seen before, and now it is {}",
+                sent.0, seen.revision
+            );
+            return Err(self.freeze(&why));
+        }
+        self.seen(seen)?;
+        Ok(seen.revision)
+    }
+
+    /// Whether something that a watch brought counts. Its revision may be behind that of a read on another member.
+    pub(super) fn watched(&self, header: Option<&ResponseHeader>) -> Result<u64, Doubt> {
+        let seen = identity(header)?;
+        self.seen(seen)?;
+        Ok(seen.revision)
+    }
+
+    /// Notes how far the store has come, if it still is the same one.
+    fn seen(&self, seen: Identity) -> Result<(), Doubt> {
+        if self.frozen().is_some() {
+            return Err(Doubt::Changed);
+        }
+        let mut known = self.lock();
+        let other = match &mut *known {
+            Some(known) if known.cluster_id != seen.cluster_id => Some(known.cluster_id),
+            Some(known) => {
+                known.revision = known.revision.max(seen.revision);
+                None
+            }
+            None => {
+                *known = Some(seen);
+                None
+            }
+        };
+        drop(known);
+        match other {
+            None => {
+                self.state.set_identity(seen);
+                Ok(())
+            }
+            Some(before) => {
+                let why = format!(
+                    "it is another one: cluster id {before:x} before, and now {:x}",
+                    seen.cluster_id
+                );
+                Err(self.freeze(&why))
+            }
+        }
+    }
+
+    /// From here on nothing that the store says counts, until a new epoch. Said once.
+    fn freeze(&self, why: &str) -> Doubt {
+        let first = self.frozen.send_if_modified(|frozen| match frozen {
+            Some(_) => false,
+            None => {
+                *frozen = Some(why.into());
+                true
+            }
+        });
+        if first {
+            tracing::error!("the lease store is not trusted any more: {why}; {REMEDY}");
+            self.state.freeze(why);
+            gauge(false);
+            self.reports.trusted(false);
+        }
+        Doubt::Changed
+    }
+
+    /// Why the store is not trusted, if so.
+    pub(super) fn frozen(&self) -> Option<Arc<str>> {
+        self.frozen.borrow().clone()
+    }
+
+    /// Waits until the store is trusted.
+    pub(super) async fn trusted(&self) {
+        // Fails only when the sender is gone, which is `self`.
+        let _ = self.frozen.subscribe().wait_for(Option::is_none).await;
+    }
+
+    /// What is known of the store.
+    pub(super) fn known(&self) -> Option<Identity> {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Identity>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const REMEDY: &str = "every write is refused until an operator runs `palisade new-epoch`";
+
+fn identity(header: Option<&ResponseHeader>) -> Result<Identity, Doubt> {
+    let header = header
+        .ok_or_else(|| Doubt::Failed(Failure::Other("an answer without a header".to_owned())))?;
+    Ok(Identity {
+        cluster_id: header.cluster_id(),
+        revision: u64::try_from(header.revision()).unwrap_or(0),
+    })
+}
+
+fn gauge(trusted: bool) {
+    metrics::gauge!("palisade_lease_store_trusted").set(f64::from(u8::from(trusted)));
+}
