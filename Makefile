@@ -9,7 +9,7 @@ help: ## this list
 demo: ## the story: a stalled worker's late write, with Palisade and without (KEEP=1 leaves it all running)
 	@scripts/need.sh demo
 	@echo 'Building (the first time takes some minutes) ...'
-	@cargo build --quiet --locked --profile demo --bins -p palisade -p palisade-lease -p palisade-examples
+	@cargo build --locked --profile demo --bins -p palisade -p palisade-lease -p palisade-examples
 	@target/demo/demo $(if $(KEEP),--keep)
 
 clean-demo: ## ends and removes what `make demo KEEP=1` left running

@@ -2,6 +2,7 @@
 //! "How it is known to work" says how a page marks its blocks.
 
 mod markdown;
+mod reference;
 mod shell;
 
 use markdown::{Block, Page, pages, top};

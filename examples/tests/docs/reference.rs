@@ -1,0 +1,71 @@
+//! The tables of the book against the programs' own.
+
+use crate::markdown::top;
+use palisade::{config::keys::KEYS, refusal::Problem};
+use std::fs;
+
+/// A page of the book, line by line.
+fn lines(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(top().join("docs/src").join(page)).expect("the page");
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_table_of_settings_is_the_programs_own() {
+    let lines = lines("configuration.md");
+    let start = lines
+        .iter()
+        .position(|line| line == "| setting | value | default | meaning |")
+        .expect("the table");
+    let rows: Vec<&str> = lines[start + 2..]
+        .iter()
+        .map(String::as_str)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    let own: Vec<String> = KEYS
+        .iter()
+        .map(|key| {
+            let default = key.default.map_or(String::new(), |d| format!("`{d}`"));
+            let form = key.form.replace('|', "\\|");
+            format!("| `{}` | {form} | {default} | {} |", key.name, key.help)
+        })
+        .collect();
+    let wanted = own.join("\n");
+    assert!(rows == own, "the table has to be:\n{wanted}");
+}
+
+#[test]
+fn the_table_of_refusals_is_the_programs_own() {
+    let lines = lines("protocol.md");
+    let start = lines
+        .iter()
+        .position(|line| line == "| name | status | when |")
+        .expect("the table");
+    let rows = lines[start + 2..]
+        .iter()
+        .take_while(|line| line.starts_with('|'));
+    let rows: Vec<(String, String)> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+            (cells[0].trim_matches('`').to_owned(), cells[1].to_owned())
+        })
+        .collect();
+    assert_eq!(rows.len(), Problem::ALL.len());
+    for problem in Problem::ALL {
+        let (_, status) = rows
+            .iter()
+            .find(|(name, _)| name == problem.name())
+            .unwrap_or_else(|| panic!("`{}` is not in the table", problem.name()));
+        assert!(
+            status.starts_with(problem.status().as_str()),
+            "{}: {status}",
+            problem.name()
+        );
+        assert_eq!(
+            status.contains("Retry-After"),
+            problem.retry_after().is_some(),
+            "{}: {status}",
+            problem.name()
+        );
+    }
+}
