@@ -5,7 +5,7 @@ mod client;
 mod page;
 mod server;
 
-pub use client::{ControlError, ask};
+pub use client::{ControlError, ask, table};
 pub use server::{AdminListener, serve};
 
 use crate::{

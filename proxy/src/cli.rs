@@ -17,6 +17,8 @@ pub mod exit {
     pub const USAGE: u8 = 64;
     /// The state folder can't be used (sysexits.h, `EX_IOERR`).
     pub const STATE: u8 = 74;
+    /// No proxy answers on the control socket.
+    pub const UNAVAILABLE: u8 = 69;
     /// The settings are wrong (sysexits.h, `EX_CONFIG`).
     pub const CONFIG: u8 = 78;
 }

@@ -17,7 +17,7 @@ use crate::{
     headers::{self, Forwarding, Origin},
     metrics::RequestMetrics,
     refusal::{self, Problem, Refusal},
-    route::{Judged, Kind, RouteTable},
+    route::{Class, Judged, Kind, RouteTable},
     server::{ClientBody, ClientInfo, DrainLimits, Handler, Peer, Stream, refuse_body},
     tap::{Heads, Tap},
     upstream::{AnswerError, Connect, ConnectError, Pool},
@@ -53,6 +53,8 @@ pub struct Shared {
 
 /// Settings that a reload may change while requests are under way.
 pub struct Live {
+    /// The number of the route table.
+    pub table: u64,
     /// Which request falls in which scope.
     pub routes: Arc<RouteTable>,
     /// Which fields tell upstream where a request came from.
@@ -75,6 +77,14 @@ pub struct Forwarder<C: Connect> {
     pool: Pool<C, UpBody>,
 }
 
+/// A request that may go on.
+struct Admitted {
+    live: Arc<Live>,
+    class: Class,
+    token: Option<Token>,
+    pass: Option<Pass>,
+}
+
 impl<C: Connect> Forwarder<C> {
     /// With connections of its own to upstream.
     pub fn new(shared: Arc<Shared>, pool: Pool<C, UpBody>) -> Self {
@@ -92,14 +102,13 @@ impl<C: Connect> Forwarder<C> {
         client: Rc<ClientInfo>,
         tap: Option<Heads>,
     ) -> Response<OutBody<C>> {
-        let live = self.shared.live.load_full();
         let (parts, body) = request.into_parts();
+        let live = self.shared.live.load_full();
         let mut exchange = Exchange::begin(&self.shared, &live, &parts, &client);
         let mut upload = Upload::new(body, live.buffer_body);
-        let result = match self.judge(&live, &parts, tap.as_ref()) {
-            Ok(judged) => {
-                exchange.judged(&judged);
-                self.forward(&live, parts, &mut upload, &client, judged, &mut exchange)
+        let result = match self.admit(&parts, tap.as_ref(), &mut exchange).await {
+            Ok(admitted) => {
+                self.forward(parts, &mut upload, &client, admitted, &mut exchange)
                     .await
             }
             Err(refusal) => Err(refusal),
@@ -116,67 +125,94 @@ impl<C: Connect> Forwarder<C> {
         }
     }
 
-    /// All that can be said of the head alone.
-    fn judge(
+    /// Judges the head and takes the request past the gate, under one and the same route table.
+    async fn admit(
         &self,
-        live: &Live,
         parts: &request::Parts,
         tap: Option<&Heads>,
-    ) -> Result<Judged, Refusal> {
+        exchange: &mut Exchange,
+    ) -> Result<Admitted, Refusal> {
         if let Some(tap) = tap {
             tap.next(&parts.method, &parts.uri)?;
         }
-        let judged = live.routes.judge(parts)?;
-        if self.shared.in_flight.load(Relaxed) > live.in_flight {
-            return Err(Problem::Overloaded.into());
+        loop {
+            let live = self.shared.live.load_full();
+            let Judged { class, token } = live.routes.judge(parts)?;
+            exchange.judged(&class, token);
+            if self.shared.in_flight.load(Relaxed) > live.in_flight {
+                return Err(Refusal::from(Problem::Overloaded).in_scope(class.scope));
+            }
+            let (Some(scope), Some(token)) = (&class.scope, token) else {
+                return Ok(Admitted {
+                    live,
+                    class,
+                    token,
+                    pass: None,
+                });
+            };
+            match self.pass(&live, scope, token, class.kind).await {
+                Ok(pass) => {
+                    return Ok(Admitted {
+                        live,
+                        token: Some(token),
+                        pass: Some(pass),
+                        class,
+                    });
+                }
+                Err(Closed::Reloaded) => tokio::task::yield_now().await,
+                Err(why) => {
+                    return Err(closed(why).in_scope(class.scope).with_token(Some(token)));
+                }
+            }
         }
-        Ok(judged)
     }
 
-    async fn forward(
+    async fn pass(
         &self,
         live: &Live,
-        parts: request::Parts,
-        upload: &mut Upload,
-        client: &ClientInfo,
-        judged: Judged,
-        exchange: &mut Exchange,
-    ) -> Result<Response<OutBody<C>>, Refusal> {
-        let Judged { class, token } = judged;
-        let pass = match (&class.scope, token) {
-            (Some(scope), Some(token)) => Some(self.pass(scope, token, class.kind).await?),
-            _ => None,
-        };
-        let refine = |refusal: Refusal| refusal.in_scope(class.scope.clone()).with_token(token);
-        self.read_body(upload, pass.as_ref())
-            .await
-            .map_err(refine)?;
-        let request = to_upstream(live, parts, client, upload.take());
-        match (class.kind, pass) {
-            (Kind::Write, Some(pass)) => self
-                .write(live, request, pass, exchange)
-                .await
-                .map_err(refine),
-            // A write without a scope or a token has been refused by now.
-            _ => self.read(live, request).await.map_err(refine),
-        }
-    }
-
-    async fn pass(&self, scope: &Arc<str>, token: Token, kind: Kind) -> Result<Pass, Refusal> {
+        scope: &Arc<str>,
+        token: Token,
+        kind: Kind,
+    ) -> Result<Pass, Closed> {
         let arrived = clock::boot();
         let passed = self
             .shared
             .gate
-            .pass(scope, token, kind == Kind::Write)
+            .pass(scope, token, kind == Kind::Write, live.table)
             .await;
         self.shared
             .metrics
             .gate(passed.is_ok(), clock::boot().since(arrived));
-        passed.map_err(|why| {
-            closed(why)
-                .in_scope(Some(Arc::clone(scope)))
-                .with_token(Some(token))
-        })
+        passed
+    }
+
+    async fn forward(
+        &self,
+        parts: request::Parts,
+        upload: &mut Upload,
+        client: &ClientInfo,
+        admitted: Admitted,
+        exchange: &mut Exchange,
+    ) -> Result<Response<OutBody<C>>, Refusal> {
+        let Admitted {
+            live,
+            class,
+            token,
+            pass,
+        } = admitted;
+        let refine = |refusal: Refusal| refusal.in_scope(class.scope.clone()).with_token(token);
+        self.read_body(upload, pass.as_ref())
+            .await
+            .map_err(refine)?;
+        let request = to_upstream(&live, parts, client, upload.take());
+        match (class.kind, pass) {
+            (Kind::Write, Some(pass)) => self
+                .write(&live, request, pass, exchange)
+                .await
+                .map_err(refine),
+            // A write without a scope or a token has been refused by now.
+            _ => self.read(&live, request).await.map_err(refine),
+        }
     }
 
     /// Reads a small body whole, unless a newer token closes the scope meanwhile.
@@ -323,6 +359,8 @@ fn closed(why: Closed) -> Refusal {
     match why {
         Closed::HandoverPending => Problem::HandoverPending.into(),
         Closed::Overloaded => Problem::Overloaded.into(),
+        // It is looked at again instead; should that ever end, this is what it waits for.
+        Closed::Reloaded => Problem::HandoverPending.into(),
         Closed::Refused(refused) => match refused {
             Refused::Stale { highest } => {
                 Refusal::new(Problem::StaleToken).with_highest(Some(highest))

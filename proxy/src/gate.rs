@@ -21,11 +21,15 @@ use palisade_lease::clock::Clock;
 use std::{
     pin::pin,
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        Arc, Weak,
+        atomic::{
+            AtomicBool, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::Duration,
 };
+use tokio::sync::Notify;
 
 /// How long an unanswered write may still be applied (A6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,8 @@ pub enum Closed {
     HandoverPending,
     /// Too many requests wait.
     Overloaded,
+    /// The routes have changed: it must be looked at again in which scope it falls.
+    Reloaded,
 }
 
 /// All scopes of one proxy.
@@ -73,55 +79,74 @@ pub struct Gate {
     /// The lease store is another one than before: nothing passes.
     frozen: AtomicBool,
     waiting: AtomicUsize,
+    /// While a reload drains: nobody passes.
+    held: AtomicBool,
+    released: Notify,
+    /// The number of the route table that counts.
+    table: AtomicU64,
+    /// Requests that have passed and not ended: with the writes in flight, all that a reload waits for.
+    passes: AtomicUsize,
 }
 
 impl Gate {
-    /// A gate over the floors on disk. `authority`: the lease store, if there is one.
+    /// A gate over the floors on disk. `authority` starts the lease store, if there is one, with the gate to report to.
     pub fn new(
         floors: Arc<dyn Floors>,
-        authority: Option<Arc<dyn Authority>>,
         clock: Arc<dyn Clock>,
         settings: GateSettings,
+        authority: impl FnOnce(&Weak<Self>) -> Option<Arc<dyn Authority>>,
     ) -> Arc<Self> {
         let leftovers_until = match settings.settle {
             Settle::After(settle) => clock.now().after(settle),
             Settle::Manual => Time::NEVER,
         };
-        let (scopes, frozen, waiting) =
-            (DashMap::new(), AtomicBool::new(false), AtomicUsize::new(0));
-        Arc::new(Self {
-            scopes,
+        Arc::new_cyclic(|gate| Self {
+            scopes: DashMap::new(),
             floors,
-            authority,
+            authority: authority(gate),
             clock,
             settings,
             leftovers_until,
-            frozen,
-            waiting,
+            frozen: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            held: AtomicBool::new(false),
+            released: Notify::new(),
+            table: AtomicU64::new(0),
+            passes: AtomicUsize::new(0),
         })
     }
 
     /// Lets a request with this token through, when the scope says so; waits for a raise if need be. `write`: what is
-    /// refused as stale is counted as a stale writer's.
+    /// refused as stale is counted as a stale writer's. `table`: which route table said that it falls in this scope.
     pub async fn pass(
         self: &Arc<Self>,
         scope: &Arc<str>,
         token: Token,
         write: bool,
+        table: u64,
     ) -> Result<Pass, Closed> {
+        // Counted as inside before looking whether a reload drains: one of the two sees the other.
+        let inside = Inside::enter(self);
+        if self.held.load(SeqCst) || self.table.load(SeqCst) != table {
+            drop(inside);
+            self.until_released().await?;
+            return Err(Closed::Reloaded);
+        }
         self.trusted()?;
         let cell = self.cell(scope)?;
         let mut arrival = cell.lock().arrive(token);
-        match self.decide(&cell, &mut arrival) {
-            Decision::Admit => Ok(Pass::new(self, cell, token)),
-            Decision::Refuse(why) => {
+        let decision = self.decide(&cell, &mut arrival);
+        let decided = match decision {
+            Decision::Admit => Ok(()),
+            Decision::Refuse(why) => Err(Closed::Refused(why)),
+            Decision::Wait => self.wait(&cell, arrival).await,
+        };
+        match decided {
+            Ok(()) => Ok(Pass::new(inside, cell, token)),
+            Err(why) => {
                 self.note_refusal(&cell, why, write);
-                Err(Closed::Refused(why))
+                Err(why)
             }
-            Decision::Wait => self
-                .wait(&cell, arrival)
-                .await
-                .map(|()| Pass::new(self, cell, token)),
         }
     }
 
@@ -151,10 +176,51 @@ impl Gate {
         }
     }
 
+    /// Waits while a reload drains.
+    async fn until_released(&self) -> Result<(), Closed> {
+        if !self.held.load(SeqCst) {
+            return Ok(());
+        }
+        let released = async {
+            loop {
+                let mut released = pin!(self.released.notified());
+                released.as_mut().enable();
+                if !self.held.load(SeqCst) {
+                    return;
+                }
+                released.await;
+            }
+        };
+        let waited = tokio::time::timeout(self.settings.drain_timeout, released).await;
+        waited.map_err(|_| Closed::HandoverPending)
+    }
+
+    /// Holds every request back that comes from now on, so that a reload can wait until [`Gate::is_settled`].
+    pub fn hold(&self) {
+        self.held.store(true, SeqCst);
+    }
+
+    /// Lets them go on; `table` is the number of the route table that counts from now on.
+    pub fn release(&self, table: u64) {
+        self.table.store(table, SeqCst);
+        self.held.store(false, SeqCst);
+        self.released.notify_waiters();
+    }
+
+    /// The number of the route table that counts.
+    pub fn table(&self) -> u64 {
+        self.table.load(SeqCst)
+    }
+
+    /// Whether nothing that was let through can still change anything.
+    pub fn is_settled(&self) -> bool {
+        self.passes.load(SeqCst) == 0 && self.waiting() == 0 && self.unsettled().is_empty()
+    }
+
     /// How long after it was superseded a stale writer still writes is worth knowing: timeouts are set by it.
-    fn note_refusal(&self, cell: &Cell, why: Refused, write: bool) {
+    fn note_refusal(&self, cell: &Cell, why: Closed, write: bool) {
         cell.refused.fetch_add(1, Relaxed);
-        if let (Refused::Stale { .. }, true) = (why, write) {
+        if let (Closed::Refused(Refused::Stale { .. }), true) = (why, write) {
             let closed_at = cell.lock().closed_at();
             if closed_at > Time::ZERO {
                 let age = self.clock.now().since(closed_at);
@@ -358,7 +424,7 @@ impl Gate {
 }
 
 /// The lease store's news, taken to the gate. A value of its own, since the gate and the lease store know each other.
-pub struct News(pub std::sync::Weak<Gate>);
+pub struct News(pub Weak<Gate>);
 
 impl Reports for News {
     /// A grant: closes the scope early, before the new holder's first request. A scope without state here takes no note:
@@ -384,6 +450,22 @@ impl Reports for News {
         if let Some(gate) = self.0.upgrade() {
             gate.frozen.store(!trusted, Relaxed);
         }
+    }
+}
+
+/// A request that is past the door: a reload waits for it.
+struct Inside(Arc<Gate>);
+
+impl Inside {
+    fn enter(gate: &Arc<Gate>) -> Self {
+        gate.passes.fetch_add(1, SeqCst);
+        Self(Arc::clone(gate))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.passes.fetch_sub(1, SeqCst);
     }
 }
 

@@ -11,6 +11,7 @@ pub mod headers;
 pub mod metrics;
 pub mod refusal;
 pub mod route;
+pub mod run;
 pub mod server;
 pub mod state;
 pub mod tap;

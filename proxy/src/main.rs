@@ -1,3 +1,104 @@
-//! Skeleton.
+//! The program `palisade`. Everything it does stands in the library; this reads the command line and gives exit codes.
 
-fn main() {}
+use http::Method;
+use palisade::{
+    admin::{self, ControlError},
+    cli::{self, Cli, Command, exit},
+    config::{self, StateArgs},
+    run,
+};
+use std::{io::Write, process::ExitCode};
+
+fn main() -> ExitCode {
+    let code = match Cli::read(std::env::args_os()) {
+        Ok(cli) => command(cli.command),
+        Err(code) => code,
+    };
+    ExitCode::from(code)
+}
+
+fn command(command: Command) -> u8 {
+    match command {
+        Command::Run(args) => match run::run(&args.sources) {
+            Ok(()) => exit::OK,
+            Err(error) => fail(error.exit_code(), &error.to_string()),
+        },
+        Command::Check(args) => match cli::check(&args) {
+            Ok(shown) => print(&shown),
+            Err(errors) => fail(exit::CONFIG, &errors.to_string()),
+        },
+        Command::Route(args) => match cli::route(&args) {
+            Ok(shown) => print(&shown),
+            Err((code, why)) => fail(code, &why),
+        },
+        Command::Scopes(args) => scopes(&args.state, args.json),
+        Command::Settle(args) => {
+            let name: String = percent_encoding::utf8_percent_encode(
+                &args.scope,
+                percent_encoding::NON_ALPHANUMERIC,
+            )
+            .to_string();
+            control(
+                &args.state,
+                Method::POST,
+                &format!("/settle?scope={name}"),
+                |answer| {
+                    let settled = serde_json::from_str::<serde_json::Value>(answer)
+                        .ok()
+                        .and_then(|v| v["settled"].as_u64());
+                    format!(
+                        "{}: {} ambiguous writes settled\n",
+                        args.scope,
+                        settled.unwrap_or(0)
+                    )
+                },
+            )
+        }
+        Command::NewEpoch(_) => fail(
+            exit::FAILED,
+            "new-epoch is not built yet. Until it is: stop the proxy, make sure that no write from before can still be applied, \
+             raise etcd's revision above the highest ever seen (etcdutl snapshot restore --bump-revision), and start with a new state folder.",
+        ),
+        Command::Completions { shell } => {
+            cli::completions(shell, &mut std::io::stdout().lock());
+            exit::OK
+        }
+    }
+}
+
+fn scopes(state: &StateArgs, json: bool) -> u8 {
+    control(state, Method::GET, "/scopes", |answer| {
+        if json {
+            answer.to_owned()
+        } else {
+            admin::table(answer)
+        }
+    })
+}
+
+/// Asks the running proxy and prints what it says.
+fn control(state: &StateArgs, method: Method, target: &str, show: impl Fn(&str) -> String) -> u8 {
+    let folder = match config::state_folder(&state.sources) {
+        Ok(folder) => folder,
+        Err(errors) => return fail(exit::CONFIG, &errors.to_string()),
+    };
+    match admin::ask(&folder, method, target) {
+        Ok(answer) => print(&show(&answer)),
+        Err(error @ ControlError::Away { .. }) => fail(exit::UNAVAILABLE, &error.to_string()),
+        Err(error) => fail(exit::FAILED, &error.to_string()),
+    }
+}
+
+fn print(text: &str) -> u8 {
+    let mut stdout = std::io::stdout().lock();
+    // A reader that has gone (`| head`) is no failure of ours.
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    exit::OK
+}
+
+fn fail(code: u8, why: &str) -> u8 {
+    let _ = writeln!(std::io::stderr().lock(), "palisade: {}", why.trim_end());
+    code
+}

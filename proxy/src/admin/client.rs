@@ -32,6 +32,64 @@ pub enum ControlError {
     Refused(String),
 }
 
+/// What `/scopes` says, as a table for a person.
+pub fn table(scopes: &str) -> String {
+    let scopes: Vec<serde_json::Value> = serde_json::from_str(scopes).unwrap_or_default();
+    let mut rows = vec![
+        [
+            "SCOPE",
+            "FLOOR",
+            "STATE",
+            "SINCE",
+            "IN FLIGHT",
+            "SETTLING",
+            "WAITING",
+        ]
+        .map(str::to_owned),
+    ];
+    rows.extend(scopes.iter().map(|scope| {
+        let number = |key: &str| {
+            scope[key]
+                .as_u64()
+                .map_or_else(|| "-".to_owned(), |n| n.to_string())
+        };
+        let since = scope["since"]
+            .as_f64()
+            .map_or_else(|| "-".to_owned(), |s| format!("{s:.0}s"));
+        let state = if scope["open"].as_bool() == Some(true) {
+            "open"
+        } else {
+            "closed"
+        };
+        let name = scope["scope"].as_str().unwrap_or_default().to_owned();
+        [
+            name,
+            number("floor"),
+            state.to_owned(),
+            since,
+            number("in_flight"),
+            number("settling"),
+            number("waiting"),
+        ]
+    }));
+    let mut widths = [0; 7];
+    for row in &rows {
+        widths
+            .iter_mut()
+            .zip(row)
+            .for_each(|(width, cell)| *width = (*width).max(cell.chars().count()));
+    }
+    let line = |row: &[String; 7]| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Asks the proxy of a state folder; gives the body of its answer.
 pub fn ask(state: &Path, method: Method, target: &str) -> Result<String, ControlError> {
     let path = state.join(CONTROL_SOCKET);

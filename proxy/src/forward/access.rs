@@ -3,7 +3,7 @@
 use super::{Live, OutBody, Shared};
 use crate::{
     refusal::{Outcome, Problem, Refusal},
-    route::{Judged, Kind},
+    route::{Class, Kind},
     server::{ClientInfo, Peer},
     upstream::Connect,
 };
@@ -68,7 +68,7 @@ impl Exchange {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
                 version: parts.version,
-                client: client.peer.clone(),
+                client: client.peer,
                 scope: None,
                 token: None,
                 highest: None,
@@ -94,14 +94,14 @@ impl Exchange {
         }
     }
 
-    pub(super) fn judged(&mut self, judged: &Judged) {
-        if judged.class.kind != self.kind {
-            self.shared.metrics.turned(self.kind, judged.class.kind);
-            self.kind = judged.class.kind;
+    pub(super) fn judged(&mut self, class: &Class, token: Option<Token>) {
+        if class.kind != self.kind {
+            self.shared.metrics.turned(self.kind, class.kind);
+            self.kind = class.kind;
         }
         if let Some(line) = &mut self.line {
-            line.scope.clone_from(&judged.class.scope);
-            line.token = judged.token;
+            line.scope.clone_from(&class.scope);
+            line.token = token;
         }
     }
 

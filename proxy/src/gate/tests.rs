@@ -89,12 +89,8 @@ fn settings() -> GateSettings {
 
 fn gate(disk: &Arc<Disk>, store: Option<&Arc<Store>>) -> Arc<Gate> {
     let authority = store.map(|store| Arc::clone(store) as Arc<dyn Authority>);
-    Gate::new(
-        Arc::clone(disk) as Arc<dyn Floors>,
-        authority,
-        Arc::new(BootClock),
-        settings(),
-    )
+    let floors = Arc::clone(disk) as Arc<dyn Floors>;
+    Gate::new(floors, Arc::new(BootClock), settings(), |_| authority)
 }
 
 fn name() -> Arc<str> {
@@ -102,7 +98,7 @@ fn name() -> Arc<str> {
 }
 
 async fn pass(gate: &Arc<Gate>, token: Token) -> Result<Pass, Closed> {
-    gate.pass(&name(), token, true).await
+    gate.pass(&name(), token, true, 0).await
 }
 
 /// Polls once: whether it is ready yet.
@@ -118,13 +114,7 @@ async fn now<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
 #[tokio::test]
 async fn the_next_holder_waits_for_the_write_in_flight() {
     let gate = gate(&Arc::default(), None);
-    let ticket = gate
-        .pass(&name(), token(33))
-        .await
-        .ok()
-        .unwrap()
-        .start()
-        .unwrap();
+    let ticket = pass(&gate, token(33)).await.ok().unwrap().start().unwrap();
     let mut next = pin!(pass(&gate, token(34)));
     assert!(now(next.as_mut()).await.is_none());
     ticket.end(conclude(Sent::Completely, Some(200)));
@@ -163,13 +153,7 @@ async fn nothing_passes_before_its_floor_is_durable() {
 async fn a_write_that_sends_learns_that_it_was_superseded() {
     let gate = gate(&Arc::default(), None);
     let waits = pass(&gate, token(33)).await.ok().unwrap();
-    let sends = gate
-        .pass(&name(), token(33))
-        .await
-        .ok()
-        .unwrap()
-        .start()
-        .unwrap();
+    let sends = pass(&gate, token(33)).await.ok().unwrap().start().unwrap();
     let mut cut = pin!(sends.cut_at());
     assert!(now(cut.as_mut()).await.is_none());
     News(Arc::downgrade(&gate)).granted("nightly", token(34));
@@ -220,13 +204,7 @@ async fn those_who_wait_are_limited() {
 #[tokio::test]
 async fn what_leaves_memory_comes_back_from_disk() {
     let gate = gate(&Arc::default(), None);
-    let ticket = gate
-        .pass(&name(), token(33))
-        .await
-        .ok()
-        .unwrap()
-        .start()
-        .unwrap();
+    let ticket = pass(&gate, token(33)).await.ok().unwrap().start().unwrap();
     gate.sweep();
     gate.sweep();
     assert_eq!(gate.in_memory(), 1, "it is in use");
@@ -238,4 +216,26 @@ async fn what_leaves_memory_comes_back_from_disk() {
         pass(&gate, token(32)).await.err(),
         Some(Closed::Refused(stale))
     );
+}
+
+#[tokio::test]
+async fn a_reload_waits_for_those_inside_and_those_outside_look_again() {
+    let gate = gate(&Arc::default(), None);
+    let inside = pass(&gate, token(33)).await.ok().unwrap();
+    gate.hold();
+    assert!(!gate.is_settled(), "one has passed and not sent yet");
+    let ticket = inside.start().unwrap();
+    assert!(!gate.is_settled(), "it is in flight");
+    let mut outside = pin!(pass(&gate, token(33)));
+    assert!(now(outside.as_mut()).await.is_none());
+    ticket.end(conclude(Sent::Completely, Some(200)));
+    assert!(gate.is_settled());
+    gate.release(1);
+    assert_eq!(outside.await.err(), Some(Closed::Reloaded));
+    assert_eq!(
+        pass(&gate, token(33)).await.err(),
+        Some(Closed::Reloaded),
+        "its table is the old one"
+    );
+    assert!(gate.pass(&name(), token(33), true, 1).await.is_ok());
 }

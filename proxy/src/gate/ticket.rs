@@ -1,6 +1,6 @@
 //! What a request holds once it was let through.
 
-use super::{Cell, Gate};
+use super::{Cell, Gate, Inside};
 use palisade_fence::{End, Superseded, Time, Token};
 use std::{
     pin::pin,
@@ -10,17 +10,17 @@ use std::{
 /// A request was admitted; nothing of it has been sent. No pass, no forwarding.
 #[must_use = "a request that was let through is to be forwarded, or answered with a refusal"]
 pub struct Pass {
-    gate: Arc<Gate>,
+    inside: Inside,
     cell: Arc<Cell>,
     token: Token,
 }
 
 impl Pass {
-    pub(super) fn new(gate: &Arc<Gate>, cell: Arc<Cell>, token: Token) -> Self {
+    pub(super) fn new(inside: Inside, cell: Arc<Cell>, token: Token) -> Self {
         cell.used.store(true, Relaxed);
         cell.requests.fetch_add(1, Relaxed);
         Self {
-            gate: Arc::clone(gate),
+            inside,
             cell,
             token,
         }
@@ -30,8 +30,9 @@ impl Pass {
     /// scope meanwhile; then nothing of it may be sent.
     pub fn start(self) -> Result<Ticket, Superseded> {
         self.cell.lock().start(self.token)?;
+        let gate = Arc::clone(&self.inside.0);
         Ok(Ticket {
-            gate: self.gate,
+            gate,
             cell: self.cell,
             token: self.token,
             ended: false,
