@@ -125,6 +125,11 @@ impl Follower {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn texts_len(&self) -> usize {
+        self.texts.capacity()
+    }
+
     /// Keeps the texts from growing: with nothing waiting and no head under way they are empty.
     fn tidy(&mut self) {
         if self.taken == self.texts.len() {
