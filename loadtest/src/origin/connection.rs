@@ -193,17 +193,16 @@ impl Connection<'_> {
         }
     }
 
-    /// Gives the body's reader what there is, and reads more until it has used `at_least` bytes or is done.
+    /// Gives the body's reader what there is, and reads more until it has had `at_least` bytes in all or is done.
     fn feed(&mut self, index: usize, body: &mut Reader, at_least: usize) {
-        let mut used = 0;
         loop {
             {
                 let mut log = locked(&self.shared.log);
                 let arrival = &mut log.arrivals[index];
-                used += body.take(&mut self.buffer, arrival);
+                body.take(&mut self.buffer, arrival);
                 arrival.complete = body.done();
             }
-            if body.done() || used >= at_least || self.read(true).is_none() {
+            if body.done() || body.used >= at_least || self.read(true).is_none() {
                 return;
             }
         }
@@ -266,6 +265,8 @@ fn framing(arrival: &Arrival) -> Framing {
 
 /// Reads a body piece by piece.
 struct Reader {
+    /// Bytes on the wire so far.
+    used: usize,
     left: u64,
     state: State,
 }
@@ -284,14 +285,17 @@ impl Reader {
     fn new(framing: Framing) -> Self {
         match framing {
             Framing::Length(0) => Self {
+                used: 0,
                 left: 0,
                 state: State::Done,
             },
             Framing::Length(left) => Self {
+                used: 0,
                 left,
                 state: State::Data,
             },
             Framing::Chunked => Self {
+                used: 0,
                 left: 0,
                 state: State::ChunkLine,
             },
@@ -302,15 +306,15 @@ impl Reader {
         self.state == State::Done
     }
 
-    /// Takes what it can from the buffer's front; gives the number of bytes.
-    fn take(&mut self, buffer: &mut Vec<u8>, arrival: &mut Arrival) -> usize {
+    /// Takes what it can from the buffer's front.
+    fn take(&mut self, buffer: &mut Vec<u8>, arrival: &mut Arrival) {
         let mut used = 0;
         while let Some(length) = self.piece(&buffer[used..], arrival) {
             arrival.add_wire(&buffer[used..used + length]);
             used += length;
         }
         buffer.drain(..used);
-        used
+        self.used += used;
     }
 
     /// The length of the next piece, having taken it in. `None`: done, or more bytes are needed.
