@@ -140,7 +140,7 @@ async fn connect(options: &EtcdOptions, at: usize) -> Result<Client, Failure> {
         [format!("{scheme}://{endpoint}")],
         Some(connect_options(options)?),
     );
-    Ok(within(options.timeout, client).await?)
+    within(options.timeout, client).await
 }
 
 fn connect_options(options: &EtcdOptions) -> io::Result<ConnectOptions> {
