@@ -5,7 +5,12 @@
 //! thrown away, and the next one reads its password and certificates anew.
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
-use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 /// HTTP/2 pings: without them a peer that is gone without a word is never noticed.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -158,7 +163,7 @@ fn connect_options(options: &EtcdOptions) -> io::Result<ConnectOptions> {
     if let Some((user, password)) = &options.user {
         connect = connect.with_user(
             user,
-            fs::read_to_string(password)?.trim_end_matches(['\r', '\n']),
+            String::from_utf8_lossy(&read(password)?).trim_end_matches(['\r', '\n']),
         );
     }
     Ok(connect)
@@ -175,11 +180,17 @@ fn tls_options(tls: &EtcdTls) -> io::Result<TlsOptions> {
                 io::Error::other("this system has no list of trusted certificates: set `ca`")
             })?,
     };
-    let mut options = TlsOptions::new().ca_certificate(Certificate::from_pem(fs::read(ca)?));
+    let mut options = TlsOptions::new().ca_certificate(Certificate::from_pem(read(&ca)?));
     if let Some((certificate, key)) = &tls.identity {
-        options = options.identity(Identity::from_pem(fs::read(certificate)?, fs::read(key)?));
+        options = options.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }
     Ok(options)
+}
+
+/// A file's content, or an error that names it.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
 /// Bounds one call: etcd-client's own timeout covers streams as well and says "cancelled".

@@ -9,7 +9,7 @@ use super::{
     watch::Watch,
 };
 use crate::state::State;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::{runtime::Handle, sync::mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -28,7 +28,10 @@ pub struct StoreHealth {
 
 /// Asks etcd who holds a lease, and hears of new grants.
 pub struct EtcdAuthority {
+    options: Arc<EtcdOptions>,
     asks: mpsc::UnboundedSender<Ask>,
+    /// Taken by the task that asks.
+    queue: Mutex<Option<mpsc::UnboundedReceiver<Ask>>>,
     trust: Arc<Trust>,
     health: Arc<Health>,
     stop: CancellationToken,
@@ -36,42 +39,70 @@ pub struct EtcdAuthority {
 }
 
 impl EtcdAuthority {
-    /// Starts to ask and to watch, on a runtime. Does not wait for etcd: one that is away is tried until it is back.
+    /// An authority that does nothing yet: questions wait until [`EtcdAuthority::run`]. In two steps, since the gate
+    /// needs the authority to ask, and the authority the gate to report to.
+    pub fn new(options: EtcdOptions, state: Arc<State>) -> Arc<Self> {
+        let (asks, queue) = mpsc::unbounded_channel();
+        Arc::new(Self {
+            options: Arc::new(options),
+            asks,
+            queue: Mutex::new(Some(queue)),
+            trust: Arc::new(Trust::new(state)),
+            health: Arc::new(Health::default()),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        })
+    }
+
+    /// Starts to ask and to watch, on a runtime. Does not wait for etcd: one that is away is tried until it is back. A
+    /// freeze that an earlier run left is reported before this returns. A second call does nothing.
+    pub fn run(&self, handle: &Handle, reports: Arc<dyn Reports>) {
+        let queue = self
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(asks) = queue else { return };
+        self.trust.report_to(reports.clone());
+        let (options, trust, health) = (
+            self.options.clone(),
+            self.trust.clone(),
+            self.health.clone(),
+        );
+        let reads = Reads {
+            asks,
+            options,
+            trust,
+            health,
+            stop: self.stop.clone(),
+        };
+        let (options, trust, health) = (
+            self.options.clone(),
+            self.trust.clone(),
+            self.health.clone(),
+        );
+        let watch = Watch {
+            options,
+            trust,
+            reports,
+            health,
+            stop: self.stop.clone(),
+        };
+        self.tasks.spawn_on(reads.run(), handle);
+        self.tasks.spawn_on(watch.run(), handle);
+        self.tasks.close();
+    }
+
+    /// [`EtcdAuthority::new`] and [`EtcdAuthority::run`] at once.
     pub fn start(
         handle: &Handle,
         options: EtcdOptions,
         state: Arc<State>,
         reports: Arc<dyn Reports>,
     ) -> Arc<Self> {
-        let options = Arc::new(options);
-        let trust = Arc::new(Trust::new(state, reports.clone()));
-        let health = Arc::new(Health::default());
-        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let (asks, queue) = mpsc::unbounded_channel();
-        let reads = Reads {
-            asks: queue,
-            options: options.clone(),
-            trust: trust.clone(),
-            health: health.clone(),
-            stop: stop.clone(),
-        };
-        let watch = Watch {
-            options,
-            trust: trust.clone(),
-            reports,
-            health: health.clone(),
-            stop: stop.clone(),
-        };
-        tasks.spawn_on(reads.run(), handle);
-        tasks.spawn_on(watch.run(), handle);
-        tasks.close();
-        Arc::new(Self {
-            asks,
-            trust,
-            health,
-            stop,
-            tasks,
-        })
+        let authority = Self::new(options, state);
+        authority.run(handle, reports);
+        authority
     }
 
     /// How the store is doing.
@@ -87,6 +118,14 @@ impl EtcdAuthority {
     /// Ends both tasks and waits for that; every question still open is [`Unreadable::Unavailable`].
     pub async fn stop(&self) {
         self.stop.cancel();
+        // If it never ran, its questions end with the queue.
+        drop(
+            self.queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        self.tasks.close();
         self.tasks.wait().await;
     }
 }

@@ -3,13 +3,13 @@
 use super::{Reports, Unreadable, connect::Failure};
 use crate::state::{Identity, State};
 use etcd_client::ResponseHeader;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 
 /// What is known of the store. Every answer passes here before it counts.
 pub(super) struct Trust {
     state: Arc<State>,
-    reports: Arc<dyn Reports>,
+    reports: OnceLock<Arc<dyn Reports>>,
     known: Mutex<Option<Identity>>,
     /// Why the store is not trusted any more.
     frozen: watch::Sender<Option<Arc<str>>>,
@@ -39,21 +39,26 @@ impl From<Doubt> for Unreadable {
 
 impl Trust {
     /// Goes on from what the state remembers, a freeze included.
-    pub(super) fn new(state: Arc<State>, reports: Arc<dyn Reports>) -> Self {
+    pub(super) fn new(state: Arc<State>) -> Self {
         let frozen = state.frozen();
         gauge(frozen.is_none());
-        if let Some(why) = &frozen {
+        Self {
+            known: Mutex::new(state.identity()),
+            frozen: watch::Sender::new(frozen),
+            state,
+            reports: OnceLock::new(),
+        }
+    }
+
+    /// Whom to tell; told at once of a freeze that an earlier run left.
+    pub(super) fn report_to(&self, reports: Arc<dyn Reports>) {
+        if let Some(why) = self.frozen() {
             tracing::error!(
                 "the lease store stays untrusted since an earlier run: {why}; {REMEDY}"
             );
             reports.trusted(false);
         }
-        Self {
-            known: Mutex::new(state.identity()),
-            frozen: watch::Sender::new(frozen),
-            state,
-            reports,
-        }
+        let _ = self.reports.set(reports);
     }
 
     /// To be asked right before a linearizable read is sent.
@@ -134,7 +139,10 @@ impl Trust {
             tracing::error!("the lease store is not trusted any more: {why}; {REMEDY}");
             self.state.freeze(why);
             gauge(false);
-            self.reports.trusted(false);
+            self.reports
+                .get()
+                .iter()
+                .for_each(|reports| reports.trusted(false));
         }
         Doubt::Changed
     }
