@@ -75,14 +75,12 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = timer.until(&*self.clock, self.holder.wake()) => {}
-                Some(Ok((id, answer))) = calls.join_next() => {
-                    let beat = matches!(answer, Answer::Failed(_)) && self.holder.beating() == Some(id);
-                    if beat {
-                        metrics::heartbeat_failed();
-                    }
-                    tracing::trace!(lease = %self.name, id, ?answer);
-                    self.holder.answer(id, answer, self.clock.now());
-                }
+                Some(done) = calls.join_next() => match done {
+                    Ok((id, answer)) => self.answered(id, answer),
+                    // A watch that was called off.
+                    Err(ended) if ended.is_cancelled() => {}
+                    Err(ended) => std::panic::resume_unwind(ended.into_panic()),
+                },
                 _ = self.give_back.recv(), if !asked_back => {
                     asked_back = true;
                     self.holder.give_back();
@@ -92,6 +90,14 @@ impl Driver {
         calls.shutdown().await;
         while closing.join_next().await.is_some() {}
         Ok(())
+    }
+
+    fn answered(&mut self, id: u32, answer: Answer) {
+        if matches!(answer, Answer::Failed(_)) && self.holder.beating() == Some(id) {
+            metrics::heartbeat_failed();
+        }
+        tracing::trace!(lease = %self.name, id, ?answer);
+        self.holder.answer(id, answer, self.clock.now());
     }
 
     /// After this time the session has ended by itself.
