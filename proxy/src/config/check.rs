@@ -17,6 +17,10 @@ use crate::{
 
 /// Checks everything. Goes on after an error, so that all are told at once.
 pub(super) fn settings(typed: &Typed, errors: Vec<ConfigError>) -> Result<Settings, ConfigErrors> {
+    // A file that could not be read at all would make every other error a consequence.
+    if errors.iter().any(|error| error.key.is_empty()) {
+        return Err(ConfigErrors(errors));
+    }
     let mut reader = Reader {
         typed,
         errors,

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{ConfigErrors, Place, Raw, Settings, Sources, keys};
+use super::{ConfigErrors, Leases, Place, Raw, Settings, Sources, keys};
 
 impl Settings {
     /// The effective settings and the routes. Files with secrets are named, never read out.
@@ -23,6 +23,9 @@ impl Settings {
                 given.map_or_else(|| key.default.map(text), |given| Some(raw(&given.value)));
             let place = given.map_or(&Place::Default, |given| &given.place);
             let _ = match value {
+                Some(value) if unused(&settings, section) => {
+                    writeln!(shown, "# {name} = {value}  # not used")
+                }
                 Some(value) => writeln!(shown, "{name} = {value}  # {place}"),
                 None => writeln!(shown, "# {name}: not set"),
             };
@@ -32,6 +35,15 @@ impl Settings {
             let _ = writeln!(shown, "# warning: {warning}");
         }
         Ok((settings, shown))
+    }
+}
+
+/// Sections that must not stand in a file of these settings.
+fn unused(settings: &Settings, section: &str) -> bool {
+    match section {
+        "replicas" => settings.replicas.is_none(),
+        "etcd" => !matches!(settings.leases, Leases::Etcd { .. }),
+        _ => false,
     }
 }
 
