@@ -11,6 +11,8 @@ use crate::{headers::Forwarding, route::RouteTable};
 mod check;
 mod flags;
 pub mod keys;
+mod relations;
+mod routes;
 mod show;
 mod source;
 mod value;

@@ -1,6 +1,8 @@
 //! The table of raw requests, as far as a head alone decides: hyper's parser, the tap and the routes, without a gate.
 //! What a floor decides is decided here by comparing the token with the table's floors.
 
+#![expect(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};

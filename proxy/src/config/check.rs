@@ -1,19 +1,14 @@
 //! From what was typed to [`Settings`]: each value read by its kind, then the relations among them.
 
-use http::Method;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use super::{
     ConfigError, ConfigErrors, Etcd, Fence, Given, Leases, Limits, Listen, Log, LogFormat,
-    MetricScopes, Place, Raw, Replicas, RouteGiven, Settings, Settle, Tls, Typed, Upstream,
-    UpstreamTls,
+    MetricScopes, Place, Raw, Replicas, Settings, Settle, Tls, Typed, Upstream, UpstreamTls,
     keys::{self, Key},
     value::{self, Wrong},
 };
-use crate::{
-    headers::Forwarding,
-    route::{self, Paths, RouteTable, Rule},
-};
+use crate::{headers::Forwarding, route};
 
 /// Checks everything. Goes on after an error, so that all are told at once.
 pub(super) fn settings(typed: &Typed, errors: Vec<ConfigError>) -> Result<Settings, ConfigErrors> {
@@ -54,15 +49,16 @@ pub(super) fn state_folder(
     }
 }
 
-struct Reader<'a> {
-    typed: &'a Typed,
-    errors: Vec<ConfigError>,
-    warnings: Vec<String>,
+/// Reads settings one by one, and gathers what is wrong.
+pub(super) struct Reader<'a> {
+    pub(super) typed: &'a Typed,
+    pub(super) errors: Vec<ConfigError>,
+    pub(super) warnings: Vec<String>,
 }
 
 /// Reading one value. After an error the default, or an empty value, stands in: nobody sees it.
 impl Reader<'_> {
-    fn given(&self, name: &str) -> Option<&Given> {
+    pub(super) fn given(&self, name: &str) -> Option<&Given> {
         self.typed.values.get(name)
     }
 
@@ -71,7 +67,12 @@ impl Reader<'_> {
             .map_or(Place::Default, |given| given.place.clone())
     }
 
-    fn error(&mut self, name: &str, message: impl Into<String>, remedy: impl Into<String>) {
+    pub(super) fn error(
+        &mut self,
+        name: &str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
         self.errors.push(ConfigError {
             place: self.place(name),
             key: name.into(),
@@ -99,7 +100,7 @@ impl Reader<'_> {
         }
     }
 
-    fn text(&mut self, name: &str) -> String {
+    pub(super) fn text(&mut self, name: &str) -> String {
         match self.optional(name) {
             Some(text) if !text.is_empty() => text,
             _ => {
@@ -455,311 +456,7 @@ impl Reader<'_> {
     }
 }
 
-fn is_any_port(listen: &Listen) -> bool {
+/// Port 0: the system chooses, so that two are two.
+pub(super) fn is_any_port(listen: &Listen) -> bool {
     matches!(listen, Listen::Tcp(address) if address.port() == 0)
-}
-
-/// Routes.
-impl Reader<'_> {
-    fn routes(&mut self) -> Arc<RouteTable> {
-        let scope = self.text("scope");
-        if let Err(why) = route::check_scope_name(&scope) {
-            self.error(
-                "scope",
-                format!("{scope:?} is no scope's name: {why}"),
-                "Write a lease's name.",
-            );
-            return RouteTable::single("default").into();
-        }
-        if self.typed.routes.is_empty() {
-            return RouteTable::single(&scope).into();
-        }
-        if self.given("scope").is_some() {
-            self.warnings
-                .push("scope is not used: there are routes".into());
-        }
-        let rules = self
-            .typed
-            .routes
-            .iter()
-            .map(|given| self.rule(given))
-            .collect();
-        match RouteTable::new(rules) {
-            Ok(table) => table.into(),
-            Err(error) => {
-                let given = &self.typed.routes[error.rule];
-                let place = given
-                    .keys
-                    .get(error.key)
-                    .map_or(&given.place, |key| &key.place);
-                self.errors.push(ConfigError {
-                    place: place.clone(),
-                    key: format!("route.{}", error.key),
-                    message: error.message,
-                    remedy: error.remedy,
-                });
-                RouteTable::single("default").into()
-            }
-        }
-    }
-
-    fn rule(&mut self, given: &RouteGiven) -> Rule {
-        let mut route = RouteReader {
-            given,
-            errors: &mut self.errors,
-        };
-        Rule {
-            path: route.text("path").unwrap_or_default(),
-            scope: route.text("scope"),
-            paths: match route.text("paths").as_deref() {
-                None | Some("tree") => Paths::Tree,
-                Some("opaque") => Paths::Opaque,
-                Some(_) => {
-                    route.error(
-                        "paths",
-                        "this is no way to read paths",
-                        "Write \"tree\" or \"opaque\".",
-                    );
-                    Paths::Tree
-                }
-            },
-            methods: route.methods("methods"),
-            reads: route.methods("reads"),
-            writes: route.methods("writes"),
-            query: route.query(),
-            deny: route.deny(),
-            place: given.place.to_string(),
-        }
-    }
-}
-
-struct RouteReader<'a> {
-    given: &'a RouteGiven,
-    errors: &'a mut Vec<ConfigError>,
-}
-
-impl RouteReader<'_> {
-    fn error(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
-        let place = self
-            .given
-            .keys
-            .get(key)
-            .map_or(&self.given.place, |given| &given.place);
-        self.errors.push(ConfigError {
-            place: place.clone(),
-            key: format!("route.{key}"),
-            message: message.into(),
-            remedy: remedy.into(),
-        });
-    }
-
-    fn text(&mut self, key: &str) -> Option<String> {
-        match &self.given.keys.get(key)?.value {
-            Raw::Text(text) => Some(text.clone()),
-            _ => {
-                self.error(key, "the value is no string", "Write it in quotes.");
-                None
-            }
-        }
-    }
-
-    fn methods(&mut self, key: &str) -> Vec<Method> {
-        let names = match self.given.keys.get(key).map(|given| &given.value) {
-            None => return Vec::new(),
-            Some(Raw::List(names)) => names.clone(),
-            Some(_) => {
-                self.error(
-                    key,
-                    "the value is no list",
-                    "Write a list of methods, such as [\"POST\"].",
-                );
-                return Vec::new();
-            }
-        };
-        let mut methods = Vec::new();
-        for name in names {
-            match Method::from_bytes(name.as_bytes()) {
-                Ok(method) if !name.bytes().any(|byte| byte.is_ascii_lowercase()) => {
-                    methods.push(method);
-                }
-                _ => self.error(
-                    key,
-                    format!("{name:?} is no method"),
-                    "Methods are words in capitals, such as \"POST\" (RFC 9110, section 9.1).",
-                ),
-            }
-        }
-        methods
-    }
-
-    fn query(&mut self) -> Vec<(String, String)> {
-        match self.given.keys.get("query").map(|given| &given.value) {
-            None => Vec::new(),
-            Some(Raw::Table(pairs)) => pairs.clone(),
-            Some(_) => {
-                self.error(
-                    "query",
-                    "the value is no table",
-                    "Write conditions, such as { delete = \"*\" }.",
-                );
-                Vec::new()
-            }
-        }
-    }
-
-    fn deny(&mut self) -> bool {
-        match self.given.keys.get("deny").map(|given| &given.value) {
-            None => false,
-            Some(Raw::Switch(deny)) => *deny,
-            Some(_) => {
-                self.error(
-                    "deny",
-                    "the value is neither true nor false",
-                    "Write true or false.",
-                );
-                false
-            }
-        }
-    }
-}
-
-/// Relations among settings.
-impl Reader<'_> {
-    fn relations(&mut self, settings: &Settings) {
-        self.pairs();
-        self.times(settings);
-        self.stores(settings);
-        let tls = matches!(settings.upstream, Upstream::Tcp { tls: true, .. });
-        let unused = [
-            "upstream_tls.ca",
-            "upstream_tls.cert",
-            "upstream_tls.key",
-            "upstream_tls.server_name",
-        ]
-        .into_iter()
-        .find(|name| self.given(name).is_some() && !tls);
-        if let Some(name) = unused {
-            self.error(
-                name,
-                "upstream is not reached over TLS",
-                "Write an https:// upstream, or remove the section [upstream_tls].",
-            );
-        }
-        if tls && self.given("upstream_tls.ca").is_none() {
-            self.error(
-                "upstream_tls.ca",
-                "nothing says which authorities to trust for upstream's certificate",
-                "Write upstream_tls.ca = \"FILE\", such as \"/etc/ssl/certs/ca-certificates.crt\" for the system's.",
-            );
-        }
-        if let Some(admin) = &settings.admin
-            && settings.listen.contains(admin)
-            && !is_any_port(admin)
-        {
-            self.error(
-                "admin",
-                "clients are listened for on the same address",
-                "Write another port, or admin = \"off\".",
-            );
-        }
-    }
-
-    /// Settings that come in twos.
-    fn pairs(&mut self) {
-        for (one, other) in [
-            ("tls.cert", "tls.key"),
-            ("upstream_tls.cert", "upstream_tls.key"),
-            ("etcd.cert", "etcd.key"),
-            ("etcd.user", "etcd.password_file"),
-        ] {
-            for (given, missing) in [(one, other), (other, one)] {
-                if self.given(given).is_some() && self.given(missing).is_none() {
-                    self.error(
-                        given,
-                        format!("it stands without {missing}"),
-                        format!("Write {missing} too, or remove it."),
-                    );
-                }
-            }
-        }
-    }
-
-    fn times(&mut self, settings: &Settings) {
-        let fence = &settings.fence;
-        if fence.abort_after > fence.drain_timeout {
-            self.error(
-                "fence.abort_after",
-                "it is above fence.drain_timeout, so that no handover with a slow upload could end in time",
-                "Write a shorter time, or a longer fence.drain_timeout.",
-            );
-        }
-        if let Settle::After(settle) = fence.settle
-            && settle > fence.drain_timeout
-        {
-            self.warnings.push(
-                "fence.settle is above fence.drain_timeout: after an ambiguous write, requests get handover-pending and \
-                 must come again"
-                    .into(),
-            );
-        }
-        let limits = &settings.limits;
-        if limits
-            .request_timeout
-            .is_some_and(|whole| whole < limits.header_timeout)
-        {
-            self.error(
-                "limits.request_timeout",
-                "it is below limits.header_timeout",
-                "Write a longer time, or off.",
-            );
-        }
-    }
-
-    fn stores(&mut self, settings: &Settings) {
-        let etcd = match &settings.leases {
-            Leases::Etcd { tls, .. } => Some(*tls),
-            _ => None,
-        };
-        if let (Some(_), None) = (&settings.replicas, etcd) {
-            self.error(
-                "replicas.group",
-                "replicas need etcd, and leases names none",
-                "Write leases = \"etcd://HOST:PORT\", or remove the section [replicas].",
-            );
-        }
-        let in_etcd = |name: &&str| name.starts_with("etcd.");
-        let named: Vec<_> = self.typed.values.keys().copied().filter(in_etcd).collect();
-        if let (None, Some(name)) = (etcd, named.first()) {
-            self.error(
-                name,
-                "leases names no etcd",
-                "Write leases = \"etcd://HOST:PORT\", or remove the section [etcd].",
-            );
-        }
-        let files = ["etcd.ca", "etcd.cert", "etcd.key"];
-        if let (Some(false), Some(name)) =
-            (etcd, files.iter().find(|name| self.given(name).is_some()))
-        {
-            self.error(
-                name,
-                "etcd is not reached over TLS",
-                "Write leases = \"etcds://HOST:PORT\".",
-            );
-        }
-        if let Some(replicas) = &settings.replicas {
-            self.session(replicas);
-        }
-    }
-
-    /// etcd counts leases in seconds, and the margin before the deadline must leave something (design, section 6).
-    fn session(&mut self, replicas: &Replicas) {
-        let ttl = replicas.session_ttl;
-        if ttl.subsec_nanos() != 0 || ttl < Duration::from_secs(5) {
-            self.error(
-                "replicas.session_ttl",
-                "it is below 5 s, or has a part of a second",
-                "Write whole seconds, at least \"5s\".",
-            );
-        }
-    }
 }

@@ -305,3 +305,6 @@ pub(super) fn leases(text: &str) -> Result<Leases, Wrong> {
         None => wrong(format!("{text:?} is no lease store"), remedy),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -246,7 +246,7 @@ async fn a_trickling_head_gains_no_time() {
     assert_eq!(second.head_since, first.head_since);
     assert_eq!(second.bytes, 2);
     client.write_all(b"T / HTTP/1.1\r\n\r\n").await.unwrap();
-    tap.read(&mut buffer).await.unwrap();
+    assert_eq!(tap.read(&mut buffer).await.unwrap(), 16);
     assert_eq!(heads.progress().head_since, None);
     assert_eq!(heads.progress().phase, Phase::Idle);
 }
