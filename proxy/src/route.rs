@@ -22,6 +22,8 @@ mod pattern;
 mod query;
 
 pub use explain::Explanation;
+/// A scope has the name of its lease: one check for both.
+pub use palisade_lease::name::check as check_scope_name;
 
 use path::Reading;
 use pattern::{Captures, Pattern, Template};
@@ -410,27 +412,6 @@ fn resolve(destination: &str, target: &str) -> Option<String> {
     let (path, _) = split_query(target);
     let folder = path.rfind('/').map_or("/", |at| &path[..=at]);
     Some(format!("{folder}{destination}"))
-}
-
-/// Why a text is no lease's name, hence no scope's (interface, "Keys in etcd"): 1 to 512 bytes without control
-/// characters, no empty, `.` or `..` segment between slashes.
-pub fn check_scope_name(name: &str) -> Result<(), &'static str> {
-    if name.is_empty() {
-        return Err("it is empty");
-    }
-    if name.len() > 512 {
-        return Err("it is longer than 512 bytes");
-    }
-    if name.chars().any(char::is_control) {
-        return Err("it has a control character in it");
-    }
-    if name
-        .split('/')
-        .any(|segment| matches!(segment, "" | "." | ".."))
-    {
-        return Err("it has an empty, `.` or `..` segment");
-    }
-    Ok(())
 }
 
 impl fmt::Display for RouteTable {

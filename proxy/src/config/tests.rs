@@ -257,7 +257,7 @@ fn every_error_has_its_line_its_key_and_a_remedy() {
         ("leases = \"etcd://\"", 2, "leases", "no lease store"),
         ("leases = \"sqlite:x.db\"", 2, "leases", "absolute"),
         ("leases = \"etcd://u:secret@h\"", 2, "leases", "has a user"),
-        ("scope = \"a//b\"", 2, "scope", "empty, `.` or `..`"),
+        ("scope = \"a//b\"", 2, "scope", "no empty segment"),
         ("name = \"a/b\"", 2, "name", "without slashes"),
         ("treads = 1", 2, "treads", "Did you mean threads?"),
         (

@@ -1,5 +1,6 @@
 //! Strict readers of single values. Each error says what would be right.
 
+use palisade_lease::LeaseUrl;
 use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Why a value is wrong, and what to write.
@@ -266,43 +267,21 @@ fn no_user(text: &str) -> Result<(), Wrong> {
     }
 }
 
-/// `etcd://HOST:PORT,HOST:PORT`, `etcds://…` or `sqlite:/path`. etcd's own port is 2379.
+/// `etcd://HOST:PORT,HOST:PORT`, `etcds://…` or `sqlite:/path`, as [`LeaseUrl`] has it.
 pub(super) fn leases(text: &str) -> Result<Leases, Wrong> {
-    let remedy = "Write \"etcd://HOST:PORT,HOST:PORT\", \"etcds://...\" for TLS, or \"sqlite:/path/leases.db\".";
-    if let Some(path) = text.strip_prefix("sqlite:") {
-        return if path.starts_with('/') && !path.starts_with("//") {
-            Ok(Leases::Sqlite(path.into()))
-        } else {
-            wrong(
-                format!("{text:?} is no sqlite lease store"),
-                "Write \"sqlite:\" and an absolute path.",
-            )
-        };
-    }
     no_user(text)?;
-    let (tls, rest) = match text.split_once("://") {
-        Some(("etcd", rest)) => (false, rest),
-        Some(("etcds", rest)) => (true, rest),
-        _ => return wrong(format!("{text:?} is no lease store"), remedy),
-    };
-    let endpoint = |text: &str| {
-        let (host, port) = host_port(text, 2379)?;
-        let colons = host.contains(':');
-        Some(if colons {
-            format!("[{host}]:{port}")
-        } else {
-            format!("{host}:{port}")
-        })
-    };
-    let endpoints: Option<Vec<String>> = rest
-        .strip_suffix('/')
-        .unwrap_or(rest)
-        .split(',')
-        .map(endpoint)
-        .collect();
-    match endpoints {
-        Some(endpoints) => Ok(Leases::Etcd { endpoints, tls }),
-        None => wrong(format!("{text:?} is no lease store"), remedy),
+    match text.parse() {
+        Ok(LeaseUrl::Etcd { endpoints, tls }) => Ok(Leases::Etcd { endpoints, tls }),
+        // A relative path would count from wherever the proxy was started.
+        Ok(LeaseUrl::Sqlite(path)) if path.is_absolute() => Ok(Leases::Sqlite(path)),
+        Ok(LeaseUrl::Sqlite(_)) => wrong(
+            format!("{text:?} is no absolute path"),
+            "Write \"sqlite:\" and an absolute path.",
+        ),
+        Err(why) => wrong(
+            format!("this is no lease store: {why}"),
+            "Write \"etcd://HOST:PORT,HOST:PORT\", \"etcds://...\" for TLS, or \"sqlite:/path/leases.db\".",
+        ),
     }
 }
 
