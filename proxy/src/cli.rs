@@ -5,7 +5,10 @@ use clap_complete::Shell;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use std::{ffi::OsString, io::Write};
 
-use crate::config::{ConfigErrors, Settings, SettingsArgs, StateArgs};
+use crate::{
+    config::{ConfigError, ConfigErrors, Settings, SettingsArgs, StateArgs},
+    tls::{self, ServerTls},
+};
 
 /// Exit codes, in the one place.
 pub mod exit {
@@ -123,9 +126,34 @@ impl Cli {
     }
 }
 
-/// `palisade check`: what is in effect, as TOML with the place of each value.
+/// `palisade check`: what is in effect, as TOML with the place of each value. Reads the files that the settings name,
+/// as starting would.
 pub fn check(args: &SettingsArgs) -> Result<String, ConfigErrors> {
-    Settings::show(&args.sources).map(|(_, shown)| shown)
+    let (settings, shown) = Settings::show(&args.sources)?;
+    let mut errors = Vec::new();
+    let mut error = |key: &str, message: String| {
+        errors.push(ConfigError {
+            place: Settings::place(&args.sources, key),
+            key: key.into(),
+            message,
+            remedy: "Check the file and its permissions.".into(),
+        });
+    };
+    if let Some(Err(why)) = settings.tls.as_ref().map(ServerTls::load) {
+        error("tls.cert", why.to_string());
+    }
+    if let Err(why) = tls::client_config(&settings.upstream_tls) {
+        error("upstream_tls.ca", why.to_string());
+    }
+    if let Some(file) = &settings.etcd.password_file
+        && let Err(why) = std::fs::read(file)
+    {
+        error("etcd.password_file", format!("{}: {why}", file.display()));
+    }
+    match errors.is_empty() {
+        true => Ok(shown),
+        false => Err(ConfigErrors(errors)),
+    }
 }
 
 /// `palisade route`: the explanation, or what is wrong with the question and its exit code.

@@ -207,7 +207,16 @@ impl Settings {
     pub fn load(sources: &Sources) -> Result<Self, ConfigErrors> {
         let mut errors = Vec::new();
         let typed = sources.read(&mut errors);
-        check::settings(&typed, errors)
+        let mut settings = check::settings(&typed, errors)?;
+        settings.warnings.extend_from_slice(&sources.unknown_env);
+        Ok(settings)
+    }
+
+    /// Where a setting was given.
+    pub fn place(sources: &Sources, key: &str) -> Place {
+        let typed = sources.read(&mut Vec::new());
+        let given = typed.values.get(key);
+        given.map_or(Place::Default, |given| given.place.clone())
     }
 
     /// How long the kernel tries to get sent bytes acknowledged before it gives the connection up

@@ -63,7 +63,7 @@ pub enum Phase {
 pub struct Progress {
     /// Where in a request.
     pub phase: Phase,
-    /// When the head under way began, by its first byte.
+    /// When the head under way began, by its first byte; also when it turned out to be none.
     pub head_since: Option<Time>,
     /// Since when the server has wanted bytes and the client sent none; `None` while nobody wants any. A client is not
     /// slow when it is upstream that takes the body slowly.
@@ -89,10 +89,10 @@ impl Progress {
     /// When this client is too slow if it sends nothing more; `None` while it is not its turn.
     pub fn deadline(&self, patience: &Patience) -> Option<Time> {
         let (since, patience) = match self.phase {
-            Phase::Head => (self.head_since, patience.head),
+            Phase::Head | Phase::Lost => (self.head_since, patience.head),
             Phase::Body => (self.starving_since, patience.body),
             Phase::Idle => (self.starving_since, patience.idle),
-            Phase::Http2 | Phase::Lost => return None,
+            Phase::Http2 => return None,
         };
         since.map(|since| since.after(patience))
     }
@@ -171,10 +171,13 @@ impl Shared {
         self.bytes += bytes.len() as u64;
         let heads = self.follower.heads();
         self.follower.follow(bytes);
-        if self.follower.phase() != Phase::Head {
-            self.head_since = None;
-        } else if self.head_since.is_none() || self.follower.heads() != heads {
-            self.head_since = Some(clock::boot());
+        match self.follower.phase() {
+            Phase::Head | Phase::Lost => {
+                if self.head_since.is_none() || self.follower.heads() != heads {
+                    self.head_since = Some(clock::boot());
+                }
+            }
+            Phase::Idle | Phase::Body | Phase::Http2 => self.head_since = None,
         }
     }
 

@@ -109,3 +109,36 @@ fn completions_know_the_flags() {
     let script = String::from_utf8(script).unwrap();
     assert!(script.contains("--fence-settle") && script.contains("new-epoch"));
 }
+
+#[test]
+fn a_check_reads_the_files_that_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let check_text = |text: &str| {
+        fs::write(&path, format!("upstream = \"http://db:1\"\n{text}")).unwrap();
+        match read(&["check", "--config", path.to_str().unwrap()]) {
+            Command::Check(args) => check(&args),
+            _ => panic!("not check"),
+        }
+    };
+    let shown = check_text("threads = 2\n").unwrap();
+    assert!(
+        shown.contains("threads = 2  # ") && shown.contains("p.toml:2"),
+        "{shown}"
+    );
+    assert!(shown.contains("settle = \"30s\"  # default"), "{shown}");
+    assert!(shown.contains("# routes: none"), "{shown}");
+    let error =
+        check_text("[tls]\ncert = \"/nonexistent/c\"\nkey = \"/nonexistent/k\"\n").unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.contains("p.toml:3: tls.cert: /nonexistent/c: "),
+        "{error}"
+    );
+    let etcd = "leases = \"etcd://h\"\n[etcd]\nuser = \"u\"\npassword_file = \"/nonexistent/p\"\n";
+    let error = check_text(etcd).unwrap_err().to_string();
+    assert!(
+        error.contains("p.toml:5: etcd.password_file: /nonexistent/p: "),
+        "{error}"
+    );
+}

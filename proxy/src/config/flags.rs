@@ -53,6 +53,9 @@ fn key_args(wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = Arg> {
 
 fn sources(matches: &mut ArgMatches) -> Sources {
     let mut sources = Sources {
+        unknown_env: unknown_env(
+            std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()),
+        ),
         file: matches.get_one::<PathBuf>("config").cloned(),
         ..Sources::default()
     };
@@ -72,6 +75,26 @@ fn sources(matches: &mut ArgMatches) -> Sources {
         }
     }
     sources
+}
+
+/// Variables that were probably meant for settings. Others are no error: Kubernetes makes `PALISADE_SERVICE_HOST` and
+/// more out of a service's name, and `palisade-lease` has its own.
+fn unknown_env(names: impl Iterator<Item = String>) -> Vec<String> {
+    const PREFIX: &str = "PALISADE_";
+    let known = |meant: &str| keys::all().any(|(_, names)| names.env == meant);
+    let near = |meant: &str| {
+        let bare = keys::all().filter_map(|(_, names)| names.env.strip_prefix(PREFIX));
+        keys::nearest(meant.strip_prefix(PREFIX)?, bare)
+    };
+    names
+        .filter(|name| !known(name))
+        .filter_map(|name| {
+            let near = near(&name)?;
+            Some(format!(
+                "the variable {name} is no setting and is not looked at; did you mean {PREFIX}{near}?"
+            ))
+        })
+        .collect()
 }
 
 impl Args for SettingsArgs {
@@ -127,5 +150,32 @@ impl FromArgMatches for StateArgs {
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unknown_env;
+
+    #[test]
+    fn slips_in_the_environment_are_told() {
+        let told = |name: &str| unknown_env([name.to_owned()].into_iter());
+        assert_eq!(
+            told("PALISADE_FENCE_SETLE"),
+            [
+                "the variable PALISADE_FENCE_SETLE is no setting and is not looked at; did you mean PALISADE_FENCE_SETTLE?"
+            ]
+        );
+        for other in [
+            "PALISADE_FENCE_SETTLE",
+            "PALISADE_PORT",
+            "PALISADE_SERVICE_HOST",
+            "PALISADE_PORT_8080_TCP_ADDR",
+            "PALISADE_TTL",
+            "PALISADE_CONFIG",
+            "HOME",
+        ] {
+            assert_eq!(told(other), Vec::<String>::new(), "{other}");
+        }
     }
 }

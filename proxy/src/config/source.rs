@@ -133,6 +133,8 @@ pub struct Sources {
     pub flags: BTreeMap<&'static str, String>,
     /// What the environment says: the key's name and the text.
     pub env: BTreeMap<&'static str, String>,
+    /// Variables of the environment that look like settings and are none: a slip is told, and changes nothing.
+    pub unknown_env: Vec<String>,
 }
 
 /// What was given in all, flag over environment over file.

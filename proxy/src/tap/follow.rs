@@ -75,6 +75,9 @@ struct HeadSoFar {
     chunked: bool,
 }
 
+/// The most memory that an idle connection's buffers keep from a large head.
+const KEEP: usize = 4096;
+
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 impl Follower {
@@ -126,14 +129,15 @@ impl Follower {
     }
 
     #[cfg(test)]
-    pub(super) fn texts_len(&self) -> usize {
-        self.texts.capacity()
+    pub(super) fn memory(&self) -> usize {
+        self.texts.capacity() + self.line.capacity()
     }
 
     /// Keeps the texts from growing: with nothing waiting and no head under way they are empty.
     fn tidy(&mut self) {
         if self.taken == self.texts.len() {
             self.texts.clear();
+            self.texts.shrink_to(KEEP);
             self.taken = 0;
         } else if self.taken > self.texts.len() / 2 && self.taken > 4096 {
             self.texts.drain(..self.taken);
@@ -179,6 +183,7 @@ impl Follower {
             line.extend_from_slice(part);
             self.whole_line(&line);
             line.clear();
+            line.shrink_to(KEEP);
             self.line = line;
         }
         rest
@@ -191,7 +196,7 @@ impl Follower {
         match self.state {
             State::Fields if line.is_empty() => self.head_complete(),
             State::Fields => self.field(line),
-            _ if line.is_empty() => self.head.bytes = 0,
+            _ if line.is_empty() => {}
             _ => self.request_line(line),
         }
     }
