@@ -18,7 +18,7 @@ const DOTS: &str =
     "The path has a `.` or `..` segment, which some resolve. Send the path that it resolves to.";
 const EMPTY: &str = "The path has an empty segment (`//`), which some merge.";
 const PARAMETER: &str =
-    "The path has a `;` in it, which some take for the end of the segment. Escape it as %3B.";
+    "The path has a `;` in it, escaped or not, which some take for the end of the segment.";
 
 impl<'a> Reading<'a> {
     /// Reads a path; fails for broken escapes.
@@ -31,7 +31,7 @@ impl<'a> Reading<'a> {
                 (Cow::Owned(spelled), ambiguity)
             }
         };
-        let ambiguity = in_escapes.or_else(|| in_segments(&spelled, raw));
+        let ambiguity = in_escapes.or_else(|| in_segments(&spelled));
         Ok(Self { spelled, ambiguity })
     }
 
@@ -98,16 +98,21 @@ fn spell(raw: &str) -> Result<(String, Option<&'static str>), &'static str> {
         ambiguity = ambiguity.or(match byte {
             b'/' | b'\\' => Some(SLASH),
             0..=0x1f | 0x7f => Some(NUL),
-            b'%' if hex_pair(bytes)
-                .is_some_and(|next| matches!(next, b'/' | b'\\' | b'.' | b'%' | 0)) =>
-            {
-                Some(TWICE)
-            }
             _ => None,
         });
         push_escape(&mut spelled, byte);
     }
+    let ambiguity = ambiguity.or_else(|| has_escape_within(&spelled).then_some(TWICE));
     Ok((spelled, ambiguity))
+}
+
+/// Whether a second decoding would find an escape, and so perhaps another name. By then the digits stand for
+/// themselves, whether they were escaped or not.
+fn has_escape_within(spelled: &str) -> bool {
+    let after = |(at, percent): (usize, &str)| hex_pair(&spelled.as_bytes()[at + percent.len()..]);
+    spelled
+        .match_indices("%25")
+        .any(|found| after(found).is_some())
 }
 
 fn push_escape(to: &mut String, byte: u8) {
@@ -124,8 +129,8 @@ pub(super) fn hex_pair(digits: &[u8]) -> Option<u8> {
     Some((digit(0)? * 16 + digit(1)?) as u8)
 }
 
-/// Dot segments, empty segments and parameters. Escaped dots are decoded by then; an escaped `;` is no parameter.
-fn in_segments(spelled: &str, raw: &str) -> Option<&'static str> {
+/// Dot segments, empty segments and parameters. What was escaped of them is decoded by then.
+fn in_segments(spelled: &str) -> Option<&'static str> {
     let mut segments = spelled
         .strip_prefix('/')
         .unwrap_or(spelled)
@@ -139,5 +144,5 @@ fn in_segments(spelled: &str, raw: &str) -> Option<&'static str> {
             _ => {}
         }
     }
-    raw.contains(';').then_some(PARAMETER)
+    spelled.contains(';').then_some(PARAMETER)
 }
