@@ -1,4 +1,5 @@
-//! The effective settings, as `palisade check` prints them: TOML that could be a file again, with where each came from.
+//! The effective settings, as `palisade check` prints them: TOML with the place that each came from; the routes follow as
+//! comments.
 
 use std::fmt::{self, Write as _};
 
