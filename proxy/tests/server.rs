@@ -18,12 +18,10 @@ use std::{
 const GET: &[u8] = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn a_second_process_cannot_take_the_port_not_even_with_so_reuseport() {
+fn a_second_process_cannot_share_the_port_unnoticed() {
     let server = serve(patient());
     let error = bind(&Listen::Tcp(server.address), 2).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    // Another process that wants to share it by itself: same user, so the kernel would let it join the group, but ours never is found
-    // in this way by a copy of ourselves, whose first socket has no such option. An unknowing program without it fails, too.
     assert!(std::net::TcpListener::bind(server.address).is_err());
     // Also while sockets are bound but not served yet.
     let bound = bind(&Listen::Tcp(([127, 0, 0, 1], 0).into()), 2).unwrap();

@@ -411,6 +411,19 @@ fn a_body_shorter_or_longer_than_its_length_is_never_complete() {
 }
 
 #[test]
+fn a_connection_that_was_not_needed_goes_back() {
+    local(async {
+        let origin = Origin::tcp().unwrap();
+        let pool = pool(&origin);
+        pool.checkout().await.unwrap().unused();
+        assert_eq!((pool.counts().idle, pool.counts().busy), (1, 0));
+        let conn = pool.checkout().await.unwrap();
+        text(conn.send(get("/a"), None).await).await;
+        assert_eq!(origin.connections(), 1);
+    });
+}
+
+#[test]
 fn a_sending_lives_on_in_another_task() {
     local(async {
         let origin = Origin::tcp().unwrap();

@@ -1,5 +1,6 @@
 //! A request's body as the client sends it, made safe: complete or an error, never something that only looks complete.
 
+use super::watched::Busy;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -37,10 +38,12 @@ pub struct ClientBody {
     idle: Duration,
     timer: Option<Pin<Box<Sleep>>>,
     left: Option<u64>,
+    /// While it is being read the connection is not idle, whether its response is done or not.
+    _busy: Busy,
 }
 
 impl ClientBody {
-    pub(super) fn wrap(request: Request<Incoming>, idle: Duration) -> Request<Self> {
+    pub(super) fn wrap(request: Request<Incoming>, idle: Duration, busy: Busy) -> Request<Self> {
         let http2 = request.version() == Version::HTTP_2;
         let awaits_continue = request
             .headers()
@@ -53,6 +56,7 @@ impl ClientBody {
             awaits_continue,
             idle,
             timer: None,
+            _busy: busy,
         })
     }
 

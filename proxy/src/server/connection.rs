@@ -248,7 +248,8 @@ async fn answer<H: Handler>(
     request: Request<Incoming>,
 ) -> Result<Response<BusyBody<H::Body>>, Infallible> {
     let busy = Busy::new(&exchange.activity);
-    let request = ClientBody::wrap(request, exchange.config.body_idle_timeout);
+    let uploading = Busy::new(&exchange.activity);
+    let request = ClientBody::wrap(request, exchange.config.body_idle_timeout, uploading);
     if target_length(request.uri()) > exchange.config.target_bytes {
         return Ok(too_long(request, busy));
     }
