@@ -100,12 +100,14 @@ fn an_idle_connection_that_upstream_closed_is_not_used() {
         let origin = Origin::tcp().unwrap();
         let pool = pool(&origin);
         for number in 0..3 {
+            let sign = Sign::new();
             origin.once(
                 "/a",
                 vec![
                     Step::ReadBody,
                     Step::Apply,
                     Step::Answer(200, vec![]),
+                    Step::Await(sign.clone()),
                     Step::Close,
                 ],
             );
@@ -113,6 +115,8 @@ fn an_idle_connection_that_upstream_closed_is_not_used() {
             assert!(!conn.is_reused());
             let outcome = conn.send(put("/a", Body::whole("abc")), None).await;
             outcome.answer.unwrap();
+            assert_eq!(pool.counts().idle, 1);
+            sign.give();
             wait_for("the close", || origin.ended(number));
             // Without giving the runtime a chance to hear of it: only a look at the socket can tell.
             settle_idle();
