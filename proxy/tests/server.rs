@@ -289,6 +289,11 @@ fn a_refusal_without_100_continue_costs_no_upload() {
     );
     assert!(answer.starts_with("HTTP/1.1 412 "), "{answer}");
     assert!(answer.contains("connection: close"));
+    let dropped = talk(
+        &mut connect(server.address),
+        b"PUT /drop HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n",
+    );
+    assert!(dropped.starts_with("HTTP/1.1 200 "), "{dropped}");
     let accepted = talk(
         &mut connect(server.address),
         b"PUT /x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1",

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use palisade::server::{
     ClientBody, ClientInfo, DrainLimits, Handler, Listen, Running, ServerConfig, Stream, bind,
-    refuse_body, start,
+    drain_rest, refuse_body, start,
 };
 use palisade_loadtest::{origin::Sign, servers::GIVE_UP};
 use std::{
@@ -74,6 +74,10 @@ impl Handler for Test {
                 let _permit = self.gate.acquire().await;
                 self.seen.add("waited".into());
                 Response::new(Full::from("waited"))
+            }
+            "/drop" => {
+                drain_rest(body, DrainLimits::default());
+                Response::new(Full::from("dropped"))
             }
             "/thread" => Response::new(Full::from(self.thread.to_string())),
             _ => {
