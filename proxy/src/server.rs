@@ -65,6 +65,8 @@ pub struct ServerConfig {
     pub connections: usize,
     /// Bytes of a request's head, and of an HTTP/2 header list; more get a 431. At least 8192.
     pub header_bytes: usize,
+    /// Bytes of a request's target; more get a 414.
+    pub target_bytes: usize,
     /// Fields of a request's head; more get a 431.
     pub header_count: usize,
     /// From a head's first byte (on a new connection: from the start) to its end; then 408 and a close.
@@ -92,6 +94,7 @@ impl Default for ServerConfig {
             tls: None,
             connections: 10_000,
             header_bytes: 64 * 1024,
+            target_bytes: 32 * 1024,
             header_count: 100,
             header_timeout: Duration::from_secs(10),
             tls_handshake_timeout: Duration::from_secs(10),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use upstream_support::{Body, config, get, local, pool, put, settle_idle, tcp, text};
 
 #[test]
-fn a_small_body_goes_out_with_its_head_in_one_write_and_the_connection_is_used_again() {
+fn a_connection_is_used_again_and_content_length_stays() {
     local(async {
         let origin = Origin::tcp().unwrap();
         let pool = pool(&origin);
@@ -100,12 +100,14 @@ fn an_idle_connection_that_upstream_closed_is_not_used() {
         let origin = Origin::tcp().unwrap();
         let pool = pool(&origin);
         for number in 0..3 {
+            let sign = Sign::new();
             origin.once(
                 "/a",
                 vec![
                     Step::ReadBody,
                     Step::Apply,
                     Step::Answer(200, vec![]),
+                    Step::Await(sign.clone()),
                     Step::Close,
                 ],
             );
@@ -113,6 +115,8 @@ fn an_idle_connection_that_upstream_closed_is_not_used() {
             assert!(!conn.is_reused());
             let outcome = conn.send(put("/a", Body::whole("abc")), None).await;
             outcome.answer.unwrap();
+            assert_eq!(pool.counts().idle, 1);
+            sign.give();
             wait_for("the close", || origin.ended(number));
             // Without giving the runtime a chance to hear of it: only a look at the socket can tell.
             settle_idle();
@@ -396,19 +400,30 @@ fn a_body_shorter_or_longer_than_its_length_is_never_complete() {
     local(async {
         let origin = Origin::tcp().unwrap();
         let pool = pool(&origin);
-        let (body, feed) = Body::fed(Some(10));
-        feed.send(Ok("12345".into())).unwrap();
-        drop(feed);
-        let outcome = pool
-            .checkout()
-            .await
-            .unwrap()
-            .send(put("/short", body), None)
-            .await;
-        assert!(outcome.answer.is_err());
-        assert_ne!(outcome.sent, Sent::Completely);
-        wait_for("the end", || origin.ended(0));
+        for (number, text) in ["12345", "123456789012345"].into_iter().enumerate() {
+            let (body, feed) = Body::fed(Some(10));
+            feed.send(Ok(text.into())).unwrap();
+            drop(feed);
+            let conn = pool.checkout().await.unwrap();
+            let outcome = conn.send(put("/a", body), None).await;
+            assert!(outcome.answer.is_err());
+            assert_ne!(outcome.sent, Sent::Completely);
+            wait_for("the end", || origin.ended(number));
+        }
         assert!(origin.applied().is_empty());
+    });
+}
+
+#[test]
+fn a_connection_that_was_not_needed_goes_back() {
+    local(async {
+        let origin = Origin::tcp().unwrap();
+        let pool = pool(&origin);
+        pool.checkout().await.unwrap().unused();
+        assert_eq!((pool.counts().idle, pool.counts().busy), (1, 0));
+        let conn = pool.checkout().await.unwrap();
+        text(conn.send(get("/a"), None).await).await;
+        assert_eq!(origin.connections(), 1);
     });
 }
 

@@ -33,15 +33,20 @@ impl Wire {
         }
     }
 
-    /// A FIN, and then whatever still comes is read away, so that the kernel does not make a reset of it.
-    fn close(mut self) {
+    /// A FIN.
+    fn finish(&self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+
+    /// After the FIN whatever still comes is read away, so that the kernel does not make a reset of the close.
+    fn read_away(mut self) {
+        let limit = Some(Duration::from_secs(5));
         let _ = match &self {
-            Self::Tcp(stream) => stream
-                .shutdown(Shutdown::Write)
-                .and_then(|()| stream.set_read_timeout(Some(Duration::from_secs(5)))),
-            Self::Unix(stream) => stream
-                .shutdown(Shutdown::Write)
-                .and_then(|()| stream.set_read_timeout(Some(Duration::from_secs(5)))),
+            Self::Tcp(stream) => stream.set_read_timeout(limit),
+            Self::Unix(stream) => stream.set_read_timeout(limit),
         };
         let mut rest = [0; 16 * 1024];
         while self.read(&mut rest).is_ok_and(|n| n > 0) {}
@@ -86,8 +91,9 @@ pub(super) fn serve(shared: &Shared, wire: Wire, number: usize) {
     while connection.request().is_some() {}
     if let Some(wire) = connection.wire.take() {
         // A request that can't be read.
+        wire.finish();
         connection.end(Ended::ByOrigin);
-        wire.close();
+        wire.read_away();
     }
 }
 
@@ -128,15 +134,17 @@ impl Connection<'_> {
             Step::AnswerNaturally => self.answer_naturally(index),
             Step::Raw(bytes) => self.write(&bytes),
             Step::Close => {
-                self.end(Ended::ByOrigin);
                 if let Some(wire) = self.wire.take() {
+                    wire.finish();
                     // In a thread of its own: further steps must not wait for the client.
-                    thread::spawn(move || wire.close());
+                    thread::spawn(move || wire.read_away());
                 }
+                // Only now: who sees this may rely on the FIN.
+                self.end(Ended::ByOrigin);
             }
             Step::Reset => {
-                self.end(Ended::ByOrigin);
                 self.wire.take().into_iter().for_each(Wire::reset);
+                self.end(Ended::ByOrigin);
             }
         }
     }

@@ -33,7 +33,7 @@ fn records_what_came_and_what_was_applied() {
     assert_eq!(applied.token.as_deref(), Some("7"));
     assert!(applied.order > arrival.order);
     assert_eq!(origin.value("/a%2Fb").as_deref(), Some(&b"abc"[..]));
-    assert_eq!(origin.ended(0), Some(Ended::ByOrigin));
+    assert_eq!(wait_for("the end", || origin.ended(0)), Ended::ByOrigin);
 }
 
 #[test]

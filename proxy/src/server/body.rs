@@ -1,5 +1,6 @@
 //! A request's body as the client sends it, made safe: complete or an error, never something that only looks complete.
 
+use super::watched::Busy;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -36,11 +37,16 @@ pub struct ClientBody {
     awaits_continue: bool,
     idle: Duration,
     timer: Option<Pin<Box<Sleep>>>,
+    /// The timer runs: nothing has come since the last look.
+    waiting: bool,
     left: Option<u64>,
+    failed: bool,
+    /// While it is being read the connection is not idle, whether its response is done or not.
+    _busy: Busy,
 }
 
 impl ClientBody {
-    pub(super) fn wrap(request: Request<Incoming>, idle: Duration) -> Request<Self> {
+    pub(super) fn wrap(request: Request<Incoming>, idle: Duration, busy: Busy) -> Request<Self> {
         let http2 = request.version() == Version::HTTP_2;
         let awaits_continue = request
             .headers()
@@ -53,12 +59,38 @@ impl ClientBody {
             awaits_continue,
             idle,
             timer: None,
+            waiting: false,
+            failed: false,
+            _busy: busy,
         })
     }
 
     /// Whether asking for the body is what makes the client send it.
     pub fn awaits_continue(&self) -> bool {
         self.awaits_continue
+    }
+
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.awaits_continue = false;
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Pending => match self.poll_idle(cx) {
+                Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::TooSlow))),
+                Poll::Pending => Poll::Pending,
+            },
+            Poll::Ready(None) => Poll::Ready(self.end()),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Broken(error)))),
+            Poll::Ready(Some(Ok(frame))) => {
+                self.waiting = false;
+                if let Some(data) = frame.data_ref() {
+                    let length = data.len() as u64;
+                    self.left = self.left.map(|left| left.saturating_sub(length));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+        }
     }
 
     fn end(&self) -> Option<Result<Frame<Bytes>, BodyError>> {
@@ -71,10 +103,14 @@ impl ClientBody {
     }
 
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let at = Instant::now() + self.idle;
+        let idle = self.idle;
         let timer = self
             .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
+        if !self.waiting {
+            self.waiting = true;
+            timer.as_mut().reset(Instant::now() + idle);
+        }
         timer.as_mut().poll(cx)
     }
 }
@@ -87,23 +123,11 @@ impl Body for ClientBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.awaits_continue = false;
-        match Pin::new(&mut self.incoming).poll_frame(cx) {
-            Poll::Pending => match self.poll_idle(cx) {
-                Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::TooSlow))),
-                Poll::Pending => Poll::Pending,
-            },
-            Poll::Ready(None) => Poll::Ready(self.end()),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(BodyError::Broken(error)))),
-            Poll::Ready(Some(Ok(frame))) => {
-                self.timer = None;
-                if let Some(data) = frame.data_ref() {
-                    let length = data.len() as u64;
-                    self.left = self.left.map(|left| left.saturating_sub(length));
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
+        let polled = self.poll_piece(cx);
+        if let Poll::Ready(Some(Err(_))) = &polled {
+            self.failed = true;
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -145,14 +169,15 @@ pub fn refuse_body<B>(response: &mut Response<B>, body: ClientBody, limits: Drai
             .headers_mut()
             .insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if body.awaits_continue() {
-        return;
-    }
     drain_rest(body, limits);
 }
 
-/// Reads what is left of a body within the limits, in a local task, and drops it.
+/// Reads what is left of a body within the limits, in a local task, and drops it. Not one that the client has not begun to send, and not
+/// one that has ended in an error.
 pub fn drain_rest(body: ClientBody, limits: DrainLimits) {
+    if body.awaits_continue || body.failed {
+        return;
+    }
     tokio::task::spawn_local(async move {
         let _ = tokio::time::timeout(limits.time, drain(body, limits.bytes)).await;
     });

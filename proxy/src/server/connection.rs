@@ -3,11 +3,11 @@
 use super::{
     Handler, ServerConfig, Stage, Stream,
     accept::{Peer, changed},
-    body::ClientBody,
+    body::{ClientBody, DrainLimits, refuse_body},
     watched::{Activity, Busy, BusyBody, Prefixed, Waiting, Watched},
 };
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -139,7 +139,7 @@ async fn over_http1<S: Stream, H: Handler>(
         client: Rc::new(client),
         tap: Some(tap),
         activity: activity.clone(),
-        body_idle: config.body_idle_timeout,
+        config: config.clone(),
     });
     let service = service_fn(move |request| answer(exchange.clone(), request));
     let mut conn = http1::Builder::new()
@@ -155,11 +155,12 @@ async fn over_http1<S: Stream, H: Handler>(
         let due = http1_due(&activity, &config);
         tokio::select! {
             biased;
-            _ = &mut conn => return,
+            // First, so that an answer that is ready now says that it is the last one.
             () = draining(&mut stage), if !graceful => {
                 graceful = true;
                 std::pin::Pin::new(&mut conn).graceful_shutdown();
             }
+            _ = &mut conn => return,
             () = tokio::time::sleep_until(due) => match activity.waiting() {
                 Waiting::Idle(since) if since + config.keepalive_idle <= Instant::now() => return,
                 Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break,
@@ -175,15 +176,14 @@ async fn over_http1<S: Stream, H: Handler>(
     .await;
 }
 
-/// When to look at the connection again. Never later than what is waited for could be overdue; often earlier, so that no timer has to
-/// be moved for each request.
+/// When to look at the connection again. Often earlier than anything can be overdue, so that no timer has to be moved for each request;
+/// never later than the shorter limit after now, since what the connection waits for may change meanwhile.
 fn http1_due(activity: &Activity, config: &ServerConfig) -> Instant {
+    let latest = Instant::now() + config.header_timeout.min(config.keepalive_idle);
     match activity.waiting() {
-        Waiting::Idle(since) => {
-            (since + config.keepalive_idle).min(Instant::now() + config.header_timeout)
-        }
-        Waiting::Head(since) => since + config.header_timeout,
-        Waiting::No => Instant::now() + config.header_timeout.min(config.keepalive_idle),
+        Waiting::Idle(since) => latest.min(since + config.keepalive_idle),
+        Waiting::Head(since) => latest.min(since + config.header_timeout),
+        Waiting::No => latest,
     }
 }
 
@@ -200,7 +200,7 @@ async fn over_http2<S: Stream, H: Handler>(
         client: Rc::new(client),
         tap: None,
         activity: activity.clone(),
-        body_idle: config.body_idle_timeout,
+        config: config.clone(),
     });
     let service = service_fn(move |request| answer(exchange.clone(), request));
     let header_bytes = u32::try_from(config.header_bytes).unwrap_or(u32::MAX);
@@ -218,11 +218,11 @@ async fn over_http2<S: Stream, H: Handler>(
         let due = activity.idle_since().unwrap_or_else(Instant::now) + config.keepalive_idle;
         tokio::select! {
             biased;
-            _ = conn.as_mut() => return,
             () = draining(&mut stage), if !graceful => {
                 graceful = true;
                 conn.as_mut().graceful_shutdown();
             }
+            _ = conn.as_mut() => return,
             () = tokio::time::sleep_until(due), if !graceful => {
                 let idle = activity.idle_since();
                 if idle.is_some_and(|since| since + config.keepalive_idle <= Instant::now()) {
@@ -240,7 +240,7 @@ struct Exchange<H: Handler> {
     client: Rc<ClientInfo>,
     tap: Option<H::Tap>,
     activity: Rc<Activity>,
-    body_idle: Duration,
+    config: Rc<ServerConfig>,
 }
 
 async fn answer<H: Handler>(
@@ -248,10 +248,36 @@ async fn answer<H: Handler>(
     request: Request<Incoming>,
 ) -> Result<Response<BusyBody<H::Body>>, Infallible> {
     let busy = Busy::new(&exchange.activity);
-    let request = ClientBody::wrap(request, exchange.body_idle);
+    let uploading = Busy::new(&exchange.activity);
+    let request = ClientBody::wrap(request, exchange.config.body_idle_timeout, uploading);
+    if target_length(request.uri()) > exchange.config.target_bytes {
+        return Ok(too_long(request, busy));
+    }
     let (client, tap) = (exchange.client.clone(), exchange.tap.clone());
     let response = exchange.handler.clone().handle(request, client, tap).await;
-    Ok(response.map(|body| BusyBody { body, _busy: busy }))
+    Ok(response.map(|body| BusyBody {
+        body: Some(body),
+        _busy: busy,
+    }))
+}
+
+fn target_length(uri: &Uri) -> usize {
+    uri.path_and_query()
+        .map_or(0, |target| target.as_str().len())
+}
+
+/// RFC 9110, section 15.5.15.
+fn too_long<B>(request: Request<ClientBody>, busy: Busy) -> Response<BusyBody<B>> {
+    let mut response = Response::new(BusyBody {
+        body: None,
+        _busy: busy,
+    });
+    *response.status_mut() = StatusCode::URI_TOO_LONG;
+    let headers = response.headers_mut();
+    headers.insert("x-fence-outcome", HeaderValue::from_static("refused"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    refuse_body(&mut response, request.into_body(), DrainLimits::default());
+    response
 }
 
 /// Resolves when the server is on its way down.

@@ -187,7 +187,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
 
 /// A response's body that keeps its request [`Busy`] until it was sent or given up.
 pub(super) struct BusyBody<B> {
-    pub(super) body: B,
+    /// `None`: empty.
+    pub(super) body: Option<B>,
     pub(super) _busy: Busy,
 }
 
@@ -199,14 +200,19 @@ impl<B: Body + Unpin> Body for BusyBody<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(None),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body
+            .as_ref()
+            .map_or(SizeHint::with_exact(0), Body::size_hint)
     }
 }

@@ -40,7 +40,12 @@ impl<B: RequestBody> Body for Tracked<B> {
         let ended = match &polled {
             Poll::Ready(Some(Ok(frame))) => match frame.data_ref() {
                 Some(data) => {
-                    self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+                    let length = data.len() as u64;
+                    if self.left.is_some_and(|left| left < length) {
+                        // hyper would cut it to its length and call that complete.
+                        return Poll::Ready(Some(Err("the body is longer than its length".into())));
+                    }
+                    self.left = self.left.map(|left| left - length);
                     self.left == Some(0) || self.body.is_end_stream()
                 }
                 None => frame.is_trailers(),

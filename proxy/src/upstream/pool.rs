@@ -8,7 +8,7 @@ use super::{
     sending::Sending,
     wire::{Deadline, Wire},
 };
-use http::{HeaderMap, Request, header};
+use http::{HeaderMap, Request, Version, header};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use palisade_lease::clock::Clock;
@@ -316,9 +316,17 @@ where
         let wire = Wire::new();
         self.link.begin(wire.clone(), deadline);
         let link = self.link.clone();
-        let request = request.map(|body| Tracked::new(body, link));
+        let mut request = request.map(|body| Tracked::new(body, link));
+        *request.version_mut() = Version::HTTP_11;
         let answer = Box::pin(self.sender.try_send_request(request));
         Sending::new(self, wire, answer)
+    }
+
+    /// Back to the pool, without having been used.
+    pub fn unused(mut self) {
+        if let Some(seat) = self.seat.take() {
+            seat.0.clone().put(self);
+        }
     }
 
     pub(super) fn response_timeout(&self) -> Duration {
