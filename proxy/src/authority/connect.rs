@@ -4,6 +4,7 @@
 //! again, and keeps credentials and certificates as they were at the connect. So a client that failed in any way is
 //! thrown away, and the next one reads its password and certificates anew.
 
+use super::members::Registration;
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use std::{
     fs, io,
@@ -39,6 +40,8 @@ pub struct EtcdOptions {
     pub read_interval: Duration,
     /// How often the store's identity is checked when nothing else is read.
     pub check_interval: Duration,
+    /// The member key to register, which a single proxy does; `None` where that is done elsewhere.
+    pub registration: Option<Registration>,
 }
 
 impl EtcdOptions {
@@ -52,6 +55,7 @@ impl EtcdOptions {
             timeout: Duration::from_secs(5),
             read_interval: Duration::from_millis(10),
             check_interval: Duration::from_secs(5),
+            registration: None,
         }
     }
 

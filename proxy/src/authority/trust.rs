@@ -3,6 +3,7 @@
 use super::{Reports, Unreadable, connect::Failure};
 use crate::state::{Identity, State};
 use etcd_client::ResponseHeader;
+use palisade_fence::Token;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 
@@ -10,14 +11,24 @@ use tokio::sync::watch;
 pub(super) struct Trust {
     state: Arc<State>,
     reports: OnceLock<Arc<dyn Reports>>,
-    known: Mutex<Option<Identity>>,
+    known: Mutex<Known>,
     /// Why the store is not trusted any more.
     frozen: watch::Sender<Option<Arc<str>>>,
 }
 
+#[derive(Clone, Copy)]
+struct Known {
+    identity: Option<Identity>,
+    /// Counts the new epochs of this process: an answer to a question from before one says nothing.
+    epoch: u64,
+}
+
 /// The highest revision known when a read was sent: its answer may not be below.
 #[derive(Clone, Copy)]
-pub(super) struct Sent(u64);
+pub(super) struct Sent {
+    highest: u64,
+    epoch: u64,
+}
 
 /// Why an answer does not count.
 #[derive(Debug)]
@@ -43,7 +54,10 @@ impl Trust {
         let frozen = state.frozen();
         gauge(frozen.is_none());
         Self {
-            known: Mutex::new(state.identity()),
+            known: Mutex::new(Known {
+                identity: state.identity(),
+                epoch: 0,
+            }),
             frozen: watch::Sender::new(frozen),
             state,
             reports: OnceLock::new(),
@@ -63,7 +77,12 @@ impl Trust {
 
     /// To be asked right before a linearizable read is sent.
     pub(super) fn sending(&self) -> Sent {
-        Sent(self.known().map_or(0, |known| known.revision))
+        let known = *self.lock();
+        let highest = known.identity.map_or(0, |identity| identity.revision);
+        Sent {
+            highest,
+            epoch: known.epoch,
+        }
     }
 
     /// Whether the answer to a linearizable read counts, and its revision.
@@ -73,12 +92,17 @@ impl Trust {
         header: Option<&ResponseHeader>,
     ) -> Result<u64, Doubt> {
         let seen = identity(header)?;
-        if seen.revision < sent.0 {
+        if self.lock().epoch != sent.epoch {
+            return Err(Doubt::Failed(Failure::Other(
+                "asked before the new epoch".to_owned(),
+            )));
+        }
+        if seen.revision < sent.highest {
             // Another cluster says more than a revision does.
             self.seen(seen)?;
             let why = format!(
                 "its revision went back: {} was seen before, and now it is {}",
-                sent.0, seen.revision
+                sent.highest, seen.revision
             );
             return Err(self.freeze(&why));
         }
@@ -99,14 +123,14 @@ impl Trust {
             return Err(Doubt::Changed);
         }
         let mut known = self.lock();
-        let other = match &mut *known {
+        let other = match &mut known.identity {
             Some(known) if known.cluster_id != seen.cluster_id => Some(known.cluster_id),
             Some(known) => {
                 known.revision = known.revision.max(seen.revision);
                 None
             }
             None => {
-                *known = Some(seen);
+                known.identity = Some(seen);
                 None
             }
         };
@@ -127,7 +151,7 @@ impl Trust {
     }
 
     /// From here on nothing that the store says counts, until a new epoch. Said once.
-    fn freeze(&self, why: &str) -> Doubt {
+    pub(super) fn freeze(&self, why: &str) -> Doubt {
         let first = self.frozen.send_if_modified(|frozen| match frozen {
             Some(_) => false,
             None => {
@@ -160,10 +184,27 @@ impl Trust {
 
     /// What is known of the store.
     pub(super) fn known(&self) -> Option<Identity> {
-        *self.lock()
+        self.lock().identity
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Identity>> {
+    /// Trusts the store that is there from now on. The new epoch is durable.
+    pub(super) fn renew(&self, identity: Identity, floor: Token) {
+        let mut known = self.lock();
+        *known = Known {
+            identity: Some(identity),
+            epoch: known.epoch + 1,
+        };
+        drop(known);
+        let reports = self.reports.get();
+        // Scopes are closed before anything is let in again.
+        reports.iter().for_each(|reports| reports.new_epoch(floor));
+        self.frozen.send_replace(None);
+        gauge(true);
+        tracing::warn!("a new epoch: every token below {floor} is refused, in every scope");
+        reports.iter().for_each(|reports| reports.trusted(true));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
