@@ -6,6 +6,7 @@ mod etcd;
 mod health;
 mod members;
 mod reads;
+mod sqlite;
 mod trust;
 mod watch;
 
@@ -13,6 +14,7 @@ pub use connect::{EtcdOptions, EtcdTls};
 pub use epoch::{EpochBegun, EpochError};
 pub use etcd::{EtcdAuthority, StoreHealth};
 pub use members::Registration;
+pub use sqlite::{ReadGrant, SqliteAuthority};
 
 use palisade_fence::Token;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ mod authority_support;
 
 use authority_support::{Asked, copy_folder, options, take};
 use palisade::authority::{EtcdOptions, Registration, Unreadable};
-use palisade_loadtest::servers::{Etcd, wait_for};
-use std::time::Duration;
+use palisade_loadtest::servers::{Etcd, etcd_program, wait_for};
+use std::{process::Command, time::Duration};
 
 fn named(etcd: &Etcd, name: &str) -> EtcdOptions {
     let mut options = options(etcd.address());
@@ -133,4 +133,35 @@ fn a_forgotten_key_is_put_again() {
     });
     let token = take(&etcd, "a");
     assert_eq!(asked.grant("a"), Some(token));
+}
+
+/// etcd without room answers reads, so holders that have their lease pass; a restart of the proxy changes nothing in that.
+#[test]
+fn a_full_store_still_verifies() {
+    let etcd = Etcd::start_with(&["--quota-backend-bytes", "400000"]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Asked::start(named(&etcd, "front"), folder.path());
+    let token = take(&etcd, "a");
+    assert_eq!(asked.grant("a"), Some(token));
+    drop(asked);
+    let big = "x".repeat(50_000);
+    wait_for("the alarm", || {
+        let full = Command::new(etcd_program("etcdctl"))
+            .env("ETCDCTL_API", "3")
+            .args([
+                "--endpoints",
+                &etcd.address().to_string(),
+                "put",
+                "filler",
+                &big,
+            ])
+            .output();
+        let said = String::from_utf8(full.unwrap().stderr).unwrap();
+        said.contains("space exceeded").then_some(())
+    });
+    let asked = Asked::start(named(&etcd, "front"), folder.path());
+    assert_eq!(
+        asked.read("a").unwrap().grant.map(|grant| grant.get()),
+        Some(token)
+    );
 }

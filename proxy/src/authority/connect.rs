@@ -5,7 +5,8 @@
 //! thrown away, and the next one reads its password and certificates anew.
 
 use super::members::Registration;
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use crate::state as store;
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, ResponseHeader, TlsOptions};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -189,6 +190,15 @@ fn tls_options(tls: &EtcdTls) -> io::Result<TlsOptions> {
         options = options.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }
     Ok(options)
+}
+
+/// Which store answered, and how far it is.
+pub(super) fn identity(header: Option<&ResponseHeader>) -> Result<store::Identity, Failure> {
+    let header = header.ok_or_else(|| Failure::Other("an answer without a header".to_owned()))?;
+    Ok(store::Identity {
+        cluster_id: header.cluster_id(),
+        revision: u64::try_from(header.revision()).unwrap_or(0),
+    })
 }
 
 /// A file's content, or an error that names it.

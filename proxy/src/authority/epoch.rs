@@ -1,12 +1,12 @@
 //! An operator's new epoch: the store that is there counts from now on, once its revisions are above all that were seen.
 
 use super::{
-    connect::{EtcdOptions, Failure, Link, within},
+    connect::{EtcdOptions, Failure, Link, identity, within},
     members::Member,
     trust::{Doubt, Trust},
 };
 use crate::state::{Identity, NewEpoch, State, StateError};
-use etcd_client::{Client, ResponseHeader};
+use etcd_client::Client;
 use palisade_fence::Token;
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -146,12 +146,4 @@ async fn durable(state: &State, epoch: NewEpoch) -> Result<(), EpochError> {
     state.new_epoch(epoch, Box::new(done));
     let ended = || StateError("the state is closed".into());
     Ok(receive.await.map_err(|_| ended())??)
-}
-
-fn identity(header: Option<&ResponseHeader>) -> Result<Identity, Failure> {
-    let header = header.ok_or_else(|| Failure::Other("an answer without a header".to_owned()))?;
-    Ok(Identity {
-        cluster_id: header.cluster_id(),
-        revision: u64::try_from(header.revision()).unwrap_or(0),
-    })
 }

@@ -2,7 +2,7 @@
 //! lost or put back from an old copy, and a second proxy of the same name.
 
 use super::{
-    connect::{EtcdOptions, Failure},
+    connect::{EtcdOptions, Failure, identity},
     trust::{Doubt, Trust},
 };
 use crate::state::State;
@@ -85,7 +85,7 @@ impl Member {
             .get(self.folder.clone(), Some(range))
             .await
             .map_err(failed)?;
-        trust.answered(sent, answer.header())?;
+        trust.answered(sent, identity(answer.header())?)?;
         let seen = match answer.kvs() {
             [] => Compare::create_revision(self.folder.clone(), CompareOp::Equal, 0).with_prefix(),
             keys => match keys.iter().find_map(|key| self.conflict(key)) {
@@ -94,10 +94,17 @@ impl Member {
             },
         };
         let put = Txn::new().when([seen]).and_then([self.put()?]);
-        let answer = client.txn(put).await.map_err(failed)?;
-        if !answer.succeeded() {
-            let changed = "another proxy registered at the same moment".to_owned();
-            return Err(Doubt::Failed(Failure::Other(changed)));
+        match client.txn(put).await {
+            Ok(answer) if answer.succeeded() => {}
+            Ok(_) => {
+                let changed = "another proxy registered at the same moment".to_owned();
+                return Err(Doubt::Failed(Failure::Other(changed)));
+            }
+            // Without room etcd still answers reads. Our key is there; only its run is that of an earlier start.
+            Err(error) if is_full(&error) && !answer.kvs().is_empty() => {
+                tracing::warn!("the member key could not be renewed: {error}");
+            }
+            Err(error) => return Err(failed(error)),
         }
         self.joined.store(true, Ordering::Release);
         Ok(())
@@ -165,4 +172,9 @@ impl Member {
 
 fn failed(error: etcd_client::Error) -> Doubt {
     Doubt::Failed(error.into())
+}
+
+/// etcd's "no space" alarm (`rpctypes.ErrNoSpace`).
+fn is_full(error: &etcd_client::Error) -> bool {
+    error.to_string().contains("database space exceeded")
 }

@@ -3,7 +3,7 @@
 
 use super::{
     ReadDone, Reading, Unreadable,
-    connect::{EtcdOptions, Failure, Link},
+    connect::{EtcdOptions, Failure, Link, identity},
     health::Health,
     members::Member,
     trust::{Doubt, Sent, Trust},
@@ -33,7 +33,7 @@ impl Reply {
         Self(Some(done))
     }
 
-    fn send(mut self, answer: Result<Reading, Unreadable>) {
+    pub(super) fn send(mut self, answer: Result<Reading, Unreadable>) {
         if let Some(done) = self.0.take() {
             done(answer);
         }
@@ -229,7 +229,7 @@ impl Reads {
         let (sent, answer) = called.unwrap_or(Err(Doubt::Failed(Failure::Late(limit))))?;
         metrics::histogram!("palisade_lease_store_duration_seconds", "op" => "read")
             .record(begun.elapsed().as_secs_f64());
-        let revision = self.trust.answered(sent, answer.header())?;
+        let revision = self.trust.answered(sent, identity(answer.header())?)?;
         let (grants, own) = grants(scopes, &answer);
         match &self.member {
             Some(member) if !own => Err(Doubt::Failed(member.missed())),

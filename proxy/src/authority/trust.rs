@@ -2,7 +2,6 @@
 
 use super::{Reports, Unreadable, connect::Failure};
 use crate::state::{Identity, State};
-use etcd_client::ResponseHeader;
 use palisade_fence::Token;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
@@ -37,6 +36,12 @@ pub(super) enum Doubt {
     Failed(Failure),
     /// It is of another store, or of an earlier time.
     Changed,
+}
+
+impl From<Failure> for Doubt {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 impl From<Doubt> for Unreadable {
@@ -86,12 +91,7 @@ impl Trust {
     }
 
     /// Whether the answer to a linearizable read counts, and its revision.
-    pub(super) fn answered(
-        &self,
-        sent: Sent,
-        header: Option<&ResponseHeader>,
-    ) -> Result<u64, Doubt> {
-        let seen = identity(header)?;
+    pub(super) fn answered(&self, sent: Sent, seen: Identity) -> Result<u64, Doubt> {
         if self.lock().epoch != sent.epoch {
             return Err(Doubt::Failed(Failure::Other(
                 "asked before the new epoch".to_owned(),
@@ -111,8 +111,7 @@ impl Trust {
     }
 
     /// Whether something that a watch brought counts. Its revision may be behind that of a read on another member.
-    pub(super) fn watched(&self, header: Option<&ResponseHeader>) -> Result<u64, Doubt> {
-        let seen = identity(header)?;
+    pub(super) fn watched(&self, seen: Identity) -> Result<u64, Doubt> {
         self.seen(seen)?;
         Ok(seen.revision)
     }
@@ -210,15 +209,6 @@ impl Trust {
 }
 
 const REMEDY: &str = "every write is refused until an operator runs `palisade new-epoch`";
-
-fn identity(header: Option<&ResponseHeader>) -> Result<Identity, Doubt> {
-    let header = header
-        .ok_or_else(|| Doubt::Failed(Failure::Other("an answer without a header".to_owned())))?;
-    Ok(Identity {
-        cluster_id: header.cluster_id(),
-        revision: u64::try_from(header.revision()).unwrap_or(0),
-    })
-}
 
 fn gauge(trusted: bool) {
     metrics::gauge!("palisade_lease_store_trusted").set(f64::from(u8::from(trusted)));
