@@ -136,8 +136,13 @@ impl Asked {
         });
     }
 
+    /// Waits until the store is not trusted, and that is reported, which comes after; gives the reason.
     pub(crate) fn wait_changed(&self) -> String {
-        wait_for("the freeze", || self.authority.health().changed).to_string()
+        let why = wait_for("the freeze", || self.authority.health().changed);
+        wait_for("its report", || {
+            (self.heard.trusted.lock().unwrap().last() == Some(&false)).then_some(())
+        });
+        why.to_string()
     }
 }
 
