@@ -1,14 +1,20 @@
 //! What the gate asks the lease store, and what the lease store tells the gate.
 
 mod connect;
+mod epoch;
 mod etcd;
 mod health;
+mod members;
 mod reads;
+mod sqlite;
 mod trust;
 mod watch;
 
 pub use connect::{EtcdOptions, EtcdTls};
+pub use epoch::{EpochBegun, EpochError};
 pub use etcd::{EtcdAuthority, StoreHealth};
+pub use members::Registration;
+pub use sqlite::{ReadGrant, SqliteAuthority};
 
 use palisade_fence::Token;
 use std::sync::Arc;
@@ -32,6 +38,11 @@ pub trait Reports: Send + Sync {
     /// Whether the store can be trusted: `false` freezes every write with `authority-changed` until an operator runs
     /// `palisade new-epoch`.
     fn trusted(&self, trusted: bool);
+    /// An operator began a new epoch, which is durable: every scope, in memory too, is closed below this floor, and its
+    /// writes count as unsettled from now on. Called before [`Reports::trusted`] says `true`.
+    fn new_epoch(&self, floor: Token) {
+        let _ = floor;
+    }
 }
 
 /// Stands for etcd's cluster id where the lease store is a file on this host.

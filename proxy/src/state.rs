@@ -68,6 +68,13 @@ pub struct Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run(u64);
 
+impl Run {
+    /// The number.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
 /// How a state folder is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {

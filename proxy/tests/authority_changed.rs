@@ -3,26 +3,13 @@
 
 mod authority_support;
 
-use authority_support::{Asked, options, take};
+use authority_support::{Asked, copy_folder, options, take};
 use palisade::{
-    authority::Unreadable,
-    state::{Identity, NewEpoch},
+    authority::{EpochBegun, EpochError, Unreadable},
+    state::{Floors, Stored},
 };
-use palisade_fence::Token;
 use palisade_loadtest::servers::Etcd;
-use std::{fs, path::Path, process::Command, time::Duration};
-
-fn copy(from: &Path, to: &Path) {
-    let _ = fs::remove_dir_all(to);
-    assert!(
-        Command::new("cp")
-            .arg("-a")
-            .args([from, to])
-            .status()
-            .unwrap()
-            .success()
-    );
-}
+use std::{fs, time::Duration};
 
 /// How etcd comes back as something else.
 enum Fault {
@@ -45,7 +32,7 @@ impl Store {
         take(&etcd, "a");
         etcd.kill();
         let earlier = tempfile::tempdir().unwrap();
-        copy(&etcd.data(), &earlier.path().join("data"));
+        copy_folder(&etcd.data(), &earlier.path().join("data"));
         etcd.start_again().unwrap();
         Self { etcd, earlier }
     }
@@ -59,10 +46,10 @@ impl Store {
                     take(&other, "a");
                 }
                 other.kill();
-                copy(&other.data(), &self.etcd.data());
+                copy_folder(&other.data(), &self.etcd.data());
             }
             Fault::Empty => fs::remove_dir_all(self.etcd.data()).unwrap(),
-            Fault::Earlier => copy(&self.earlier.path().join("data"), &self.etcd.data()),
+            Fault::Earlier => copy_folder(&self.earlier.path().join("data"), &self.etcd.data()),
         }
         self.etcd.start_again().unwrap();
     }
@@ -165,36 +152,97 @@ fn the_same_store_is_the_same() {
     assert!(asked.heard.trusted.lock().unwrap().is_empty());
 }
 
-/// The state's part of a new epoch ends the freeze for the next start.
+fn new_epoch(asked: &Asked, advance: u64) -> Result<EpochBegun, EpochError> {
+    asked.runtime.block_on(asked.authority.new_epoch(advance))
+}
+
+/// What went back is believed again once it is past all that was seen, and not before.
 #[test]
-fn a_new_epoch_is_believed_again() {
+fn a_new_epoch_pushes_an_earlier_store() {
+    let mut store = Store::start();
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(store.etcd.address());
+    options.check_interval = Duration::from_millis(50);
+    let asked = Asked::start(options.clone(), folder.path());
+    let mut old = 0;
+    for _ in 0..100 {
+        old = take(&store.etcd, "a");
+    }
+    asked.heard.wait_for("a", old);
+    store.suffer(&Fault::Earlier);
+    asked.wait_changed();
+    let token = take(&store.etcd, "a");
+    assert!(token < old);
+
+    let error = new_epoch(&asked, 50).unwrap_err();
+    let EpochError::Behind {
+        needed, highest, ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
+    assert!(error.to_string().contains("--bump-revision"), "{error}");
+    assert!(highest >= old);
+    assert_eq!(asked.read("a"), Err(Unreadable::Changed), "nothing began");
+
+    let begun = new_epoch(&asked, needed).unwrap();
+    assert_eq!(begun.floor.get(), highest + 1);
+    assert!(
+        begun.revision > highest && begun.pushed >= needed,
+        "{begun:?}"
+    );
+    assert_eq!(*asked.heard.epochs.lock().unwrap(), [begun.floor.get()]);
+    assert_eq!(*asked.heard.trusted.lock().unwrap(), [false, true]);
+    let closed = Some(Stored {
+        floor: begun.floor,
+        opened: false,
+        unsettled: true,
+    });
+    assert_eq!(asked.state.load("a").unwrap(), closed);
+
+    let token = take(&store.etcd, "a");
+    assert!(token > begun.floor.get());
+    assert_eq!(asked.grant("a"), Some(token));
+    asked.heard.wait_for("a", token);
+    drop(asked);
+    let asked = Asked::start(options, folder.path());
+    assert_eq!(asked.grant("a"), Some(token));
+    assert!(asked.heard.trusted.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_new_epoch_takes_another_store() {
+    let mut store = Store::start();
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(store.etcd.address());
+    options.check_interval = Duration::from_millis(50);
+    let asked = Asked::start(options, folder.path());
+    let token = take(&store.etcd, "a");
+    asked.heard.wait_for("a", token);
+    let before = asked.state.identity().unwrap();
+    store.suffer(&Fault::Another);
+    asked.wait_changed();
+    let begun = new_epoch(&asked, 0).unwrap();
+    assert_eq!(
+        (begun.floor.get(), begun.pushed),
+        (before.revision + 1, 1),
+        "it was ahead already"
+    );
+    let after = asked.state.identity().unwrap();
+    assert!(after.cluster_id != before.cluster_id && after.revision >= begun.revision);
+    let token = take(&store.etcd, "a");
+    assert_eq!(asked.grant("a"), Some(token));
+    asked.heard.wait_for("a", token);
+}
+
+#[test]
+fn no_new_epoch_without_the_store() {
     let mut store = Store::start();
     let folder = tempfile::tempdir().unwrap();
     let asked = Asked::start(options(store.etcd.address()), folder.path());
-    let token = take(&store.etcd, "a");
-    asked.heard.wait_for("a", token);
-    store.suffer(&Fault::Another);
-    asked.wait_changed();
-    let floor = Token::new(asked.state.identity().unwrap().revision + 1).unwrap();
-    let (send, done) = std::sync::mpsc::channel();
-    let other = {
-        let fresh = tempfile::tempdir().unwrap();
-        let asked = Asked::start(options(store.etcd.address()), fresh.path());
-        asked.wait_up();
-        asked.state.identity().unwrap()
-    };
-    let identity = Some(Identity {
-        cluster_id: other.cluster_id,
-        revision: other.revision,
-    });
-    asked.state.new_epoch(
-        NewEpoch { floor, identity },
-        Box::new(move |result| send.send(result).unwrap()),
-    );
-    done.recv().unwrap().unwrap();
-    drop(asked);
-    let asked = Asked::start(options(store.etcd.address()), folder.path());
-    let token = take(&store.etcd, "a");
-    assert_eq!(asked.grant("a"), Some(token));
-    assert_eq!(asked.authority.health().changed, None);
+    asked.wait_up();
+    store.etcd.kill();
+    let error = new_epoch(&asked, 1000).unwrap_err();
+    assert!(matches!(error, EpochError::Unavailable(_)), "{error:?}");
+    assert!(asked.heard.epochs.lock().unwrap().is_empty());
 }

@@ -4,7 +4,9 @@
 //! again, and keeps credentials and certificates as they were at the connect. So a client that failed in any way is
 //! thrown away, and the next one reads its password and certificates anew.
 
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use super::members::Registration;
+use crate::state as store;
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, ResponseHeader, TlsOptions};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -39,6 +41,8 @@ pub struct EtcdOptions {
     pub read_interval: Duration,
     /// How often the store's identity is checked when nothing else is read.
     pub check_interval: Duration,
+    /// The member key to register, which a single proxy does; `None` where that is done elsewhere.
+    pub registration: Option<Registration>,
 }
 
 impl EtcdOptions {
@@ -52,6 +56,7 @@ impl EtcdOptions {
             timeout: Duration::from_secs(5),
             read_interval: Duration::from_millis(10),
             check_interval: Duration::from_secs(5),
+            registration: None,
         }
     }
 
@@ -185,6 +190,15 @@ fn tls_options(tls: &EtcdTls) -> io::Result<TlsOptions> {
         options = options.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }
     Ok(options)
+}
+
+/// Which store answered, and how far it is.
+pub(super) fn identity(header: Option<&ResponseHeader>) -> Result<store::Identity, Failure> {
+    let header = header.ok_or_else(|| Failure::Other("an answer without a header".to_owned()))?;
+    Ok(store::Identity {
+        cluster_id: header.cluster_id(),
+        revision: u64::try_from(header.revision()).unwrap_or(0),
+    })
 }
 
 /// A file's content, or an error that names it.

@@ -2,8 +2,10 @@
 
 use super::{
     Authority, ReadDone, Reports, Unreadable,
-    connect::EtcdOptions,
+    connect::{EtcdOptions, Link},
+    epoch::{self, EpochBegun, EpochError},
     health::Health,
+    members::Member,
     reads::{Ask, Reads, Reply},
     trust::Trust,
     watch::Watch,
@@ -32,6 +34,8 @@ pub struct EtcdAuthority {
     asks: mpsc::UnboundedSender<Ask>,
     /// Taken by the task that asks.
     queue: Mutex<Option<mpsc::UnboundedReceiver<Ask>>>,
+    state: Arc<State>,
+    member: Option<Arc<Member>>,
     trust: Arc<Trust>,
     health: Arc<Health>,
     stop: CancellationToken,
@@ -43,11 +47,17 @@ impl EtcdAuthority {
     /// needs the authority to ask, and the authority the gate to report to.
     pub fn new(options: EtcdOptions, state: Arc<State>) -> Arc<Self> {
         let (asks, queue) = mpsc::unbounded_channel();
+        let member = options
+            .registration
+            .clone()
+            .map(|registration| Arc::new(Member::new(&options, registration, state.clone())));
         Arc::new(Self {
             options: Arc::new(options),
+            member,
             asks,
             queue: Mutex::new(Some(queue)),
-            trust: Arc::new(Trust::new(state)),
+            trust: Arc::new(Trust::new(state.clone())),
+            state,
             health: Arc::new(Health::default()),
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -71,6 +81,7 @@ impl EtcdAuthority {
         );
         let reads = Reads {
             asks,
+            member: self.member.clone(),
             options,
             trust,
             health,
@@ -113,6 +124,26 @@ impl EtcdAuthority {
             failure: self.health.failure(),
             changed: self.trust.frozen(),
         }
+    }
+
+    /// An operator's `palisade new-epoch`: the store that answers now counts from here on, however it came to be there,
+    /// and so does this proxy's state folder. Pushes the store's revision above the highest ever seen, by at most
+    /// `advance` revisions; closes every scope below that; and ends the freeze. The other proxy of this name, if one is
+    /// registered, must be gone for good.
+    pub async fn new_epoch(&self, advance: u64) -> Result<EpochBegun, EpochError> {
+        let mut link = Link::new(self.options.clone());
+        let mut last = Err(EpochError::Unavailable(
+            "no endpoint is configured".to_owned(),
+        ));
+        for _ in &self.options.endpoints {
+            let whose = (&*self.state, &*self.trust, self.member.as_deref());
+            last = epoch::begin(&self.options, &mut link, whose, advance).await;
+            if !matches!(last, Err(EpochError::Unavailable(_))) {
+                break;
+            }
+            link.rotate();
+        }
+        last
     }
 
     /// Ends both tasks and waits for that; every question still open is [`Unreadable::Unavailable`].

@@ -3,11 +3,12 @@
 
 use super::{
     ReadDone, Reading, Unreadable,
-    connect::{EtcdOptions, Failure, Link, within},
+    connect::{EtcdOptions, Failure, Link, identity},
     health::Health,
-    trust::{Doubt, Trust},
+    members::Member,
+    trust::{Doubt, Sent, Trust},
 };
-use etcd_client::{GetOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use palisade_fence::Token;
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,8 +18,8 @@ use std::{
 use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-/// etcd takes this many operations in a transaction unless it is told otherwise (`--max-txn-ops`).
-const MOST_KEYS: usize = 128;
+/// etcd takes 128 operations in a transaction unless it is told otherwise (`--max-txn-ops`), and one is ours.
+const MOST_KEYS: usize = 127;
 /// The longest lease name; what is longer names no key, and must not blow up the transaction for the others.
 const LONGEST_NAME: usize = 512;
 /// Pauses after failures: the first, and the longest.
@@ -32,7 +33,7 @@ impl Reply {
         Self(Some(done))
     }
 
-    fn send(mut self, answer: Result<Reading, Unreadable>) {
+    pub(super) fn send(mut self, answer: Result<Reading, Unreadable>) {
         if let Some(done) = self.0.take() {
             done(answer);
         }
@@ -124,6 +125,7 @@ pub(super) struct Reads {
     pub(super) options: Arc<EtcdOptions>,
     pub(super) trust: Arc<Trust>,
     pub(super) health: Arc<Health>,
+    pub(super) member: Option<Arc<Member>>,
     pub(super) stop: CancellationToken,
 }
 
@@ -222,27 +224,39 @@ impl Reads {
         scopes: &[Arc<str>],
         limit: Duration,
     ) -> Result<Answer, Doubt> {
-        let transaction = transaction(&self.options, scopes);
         let begun = Instant::now();
-        let call = async {
-            let client = link.client().await?;
-            // Right before the send: nothing that is learned later may make this answer look like the past.
-            let sent = self.trust.sending();
-            let answer = within(limit, client.txn(transaction)).await?;
-            Ok::<_, Failure>((sent, answer))
-        };
-        let called = tokio::time::timeout(limit, call).await;
-        let (sent, answer) = called
-            .map_err(|_| Failure::Late(limit))
-            .flatten()
-            .map_err(Doubt::Failed)?;
+        let called = tokio::time::timeout(limit, self.call(link, scopes)).await;
+        let (sent, answer) = called.unwrap_or(Err(Doubt::Failed(Failure::Late(limit))))?;
         metrics::histogram!("palisade_lease_store_duration_seconds", "op" => "read")
             .record(begun.elapsed().as_secs_f64());
-        let revision = self.trust.answered(sent, answer.header())?;
-        Ok(Answer {
-            revision,
-            grants: grants(scopes, &answer),
-        })
+        let revision = self.trust.answered(sent, identity(answer.header())?)?;
+        let (grants, own) = grants(scopes, &answer);
+        match &self.member {
+            Some(member) if !own => Err(Doubt::Failed(member.missed())),
+            _ => Ok(Answer { revision, grants }),
+        }
+    }
+
+    async fn call(
+        &self,
+        link: &mut Link,
+        scopes: &[Arc<str>],
+    ) -> Result<(Sent, TxnResponse), Doubt> {
+        let client = link.client().await.map_err(Doubt::Failed)?;
+        let own = match &self.member {
+            Some(member) => {
+                member.join(client, &self.trust).await?;
+                member.key()
+            }
+            None => self.options.epoch(),
+        };
+        let transaction = transaction(&self.options, scopes, own);
+        // Right before the send: nothing that is learned later may make this answer look like the past.
+        let sent = self.trust.sending();
+        match client.txn(transaction).await {
+            Ok(answer) => Ok((sent, answer)),
+            Err(error) => Err(Doubt::Failed(error.into())),
+        }
     }
 }
 
@@ -257,32 +271,32 @@ fn names(scopes: &[Arc<str>]) -> impl Iterator<Item = &Arc<str>> {
     scopes.iter().filter(|scope| scope.len() <= LONGEST_NAME)
 }
 
-/// Without a key to ask for, one that says no more than that the store is there.
-fn transaction(options: &EtcdOptions, scopes: &[Arc<str>]) -> Txn {
+/// The last operation is for a key of ours: it says that the store is there, and that we are registered.
+fn transaction(options: &EtcdOptions, scopes: &[Arc<str>], own: String) -> Txn {
     let leases = options.leases();
+    let keys = names(scopes)
+        .map(|name| format!("{leases}{name}"))
+        .chain([own]);
     let get = |key: String| TxnOp::get(key, Some(GetOptions::new().with_keys_only()));
-    let mut gets: Vec<TxnOp> = names(scopes)
-        .map(|name| get(format!("{leases}{name}")))
-        .collect();
-    if gets.is_empty() {
-        gets.push(get(options.epoch()));
-    }
-    Txn::new().and_then(gets)
+    Txn::new().and_then(keys.map(get).collect::<Vec<_>>())
 }
 
-/// A key that is attached to no etcd lease is nobody's grant. Answers come in the order of the operations.
-fn grants(scopes: &[Arc<str>], answer: &TxnResponse) -> HashMap<Arc<str>, Token> {
-    let grant = |answer: TxnOpResponse| match answer {
-        TxnOpResponse::Get(get) => get
-            .kvs()
-            .first()
-            .filter(|key| key.lease() != 0)
-            .and_then(|key| Token::from_revision(key.mod_revision())),
-        _ => None,
-    };
-    let grants = answer.op_responses().into_iter().map(grant);
-    names(scopes)
-        .zip(grants)
-        .filter_map(|(name, grant)| Some((name.clone(), grant?)))
-        .collect()
+/// The grants, and whether the key of ours is there. A key that is attached to no etcd lease is nobody's grant. Answers
+/// come in the order of the operations.
+fn grants(scopes: &[Arc<str>], answer: &TxnResponse) -> (HashMap<Arc<str>, Token>, bool) {
+    let mut keys: Vec<Option<KeyValue>> = answer
+        .op_responses()
+        .into_iter()
+        .map(|answer| match answer {
+            TxnOpResponse::Get(get) => get.kvs().first().cloned(),
+            _ => None,
+        })
+        .collect();
+    let own = keys.pop().flatten().is_some();
+    let grant =
+        |key: KeyValue| Token::from_revision(key.mod_revision()).filter(|_| key.lease() != 0);
+    let granted = names(scopes)
+        .zip(keys)
+        .filter_map(|(name, key)| Some((name.clone(), grant(key?)?)));
+    (granted.collect(), own)
 }

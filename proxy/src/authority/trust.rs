@@ -2,7 +2,7 @@
 
 use super::{Reports, Unreadable, connect::Failure};
 use crate::state::{Identity, State};
-use etcd_client::ResponseHeader;
+use palisade_fence::Token;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 
@@ -10,14 +10,24 @@ use tokio::sync::watch;
 pub(super) struct Trust {
     state: Arc<State>,
     reports: OnceLock<Arc<dyn Reports>>,
-    known: Mutex<Option<Identity>>,
+    known: Mutex<Known>,
     /// Why the store is not trusted any more.
     frozen: watch::Sender<Option<Arc<str>>>,
 }
 
+#[derive(Clone, Copy)]
+struct Known {
+    identity: Option<Identity>,
+    /// Counts the new epochs of this process: an answer to a question from before one says nothing.
+    epoch: u64,
+}
+
 /// The highest revision known when a read was sent: its answer may not be below.
 #[derive(Clone, Copy)]
-pub(super) struct Sent(u64);
+pub(super) struct Sent {
+    highest: u64,
+    epoch: u64,
+}
 
 /// Why an answer does not count.
 #[derive(Debug)]
@@ -26,6 +36,12 @@ pub(super) enum Doubt {
     Failed(Failure),
     /// It is of another store, or of an earlier time.
     Changed,
+}
+
+impl From<Failure> for Doubt {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 impl From<Doubt> for Unreadable {
@@ -43,7 +59,10 @@ impl Trust {
         let frozen = state.frozen();
         gauge(frozen.is_none());
         Self {
-            known: Mutex::new(state.identity()),
+            known: Mutex::new(Known {
+                identity: state.identity(),
+                epoch: 0,
+            }),
             frozen: watch::Sender::new(frozen),
             state,
             reports: OnceLock::new(),
@@ -63,22 +82,27 @@ impl Trust {
 
     /// To be asked right before a linearizable read is sent.
     pub(super) fn sending(&self) -> Sent {
-        Sent(self.known().map_or(0, |known| known.revision))
+        let known = *self.lock();
+        let highest = known.identity.map_or(0, |identity| identity.revision);
+        Sent {
+            highest,
+            epoch: known.epoch,
+        }
     }
 
     /// Whether the answer to a linearizable read counts, and its revision.
-    pub(super) fn answered(
-        &self,
-        sent: Sent,
-        header: Option<&ResponseHeader>,
-    ) -> Result<u64, Doubt> {
-        let seen = identity(header)?;
-        if seen.revision < sent.0 {
+    pub(super) fn answered(&self, sent: Sent, seen: Identity) -> Result<u64, Doubt> {
+        if self.lock().epoch != sent.epoch {
+            return Err(Doubt::Failed(Failure::Other(
+                "asked before the new epoch".to_owned(),
+            )));
+        }
+        if seen.revision < sent.highest {
             // Another cluster says more than a revision does.
             self.seen(seen)?;
             let why = format!(
                 "its revision went back: {} was seen before, and now it is {}",
-                sent.0, seen.revision
+                sent.highest, seen.revision
             );
             return Err(self.freeze(&why));
         }
@@ -87,8 +111,7 @@ impl Trust {
     }
 
     /// Whether something that a watch brought counts. Its revision may be behind that of a read on another member.
-    pub(super) fn watched(&self, header: Option<&ResponseHeader>) -> Result<u64, Doubt> {
-        let seen = identity(header)?;
+    pub(super) fn watched(&self, seen: Identity) -> Result<u64, Doubt> {
         self.seen(seen)?;
         Ok(seen.revision)
     }
@@ -99,14 +122,14 @@ impl Trust {
             return Err(Doubt::Changed);
         }
         let mut known = self.lock();
-        let other = match &mut *known {
+        let other = match &mut known.identity {
             Some(known) if known.cluster_id != seen.cluster_id => Some(known.cluster_id),
             Some(known) => {
                 known.revision = known.revision.max(seen.revision);
                 None
             }
             None => {
-                *known = Some(seen);
+                known.identity = Some(seen);
                 None
             }
         };
@@ -127,7 +150,7 @@ impl Trust {
     }
 
     /// From here on nothing that the store says counts, until a new epoch. Said once.
-    fn freeze(&self, why: &str) -> Doubt {
+    pub(super) fn freeze(&self, why: &str) -> Doubt {
         let first = self.frozen.send_if_modified(|frozen| match frozen {
             Some(_) => false,
             None => {
@@ -160,24 +183,32 @@ impl Trust {
 
     /// What is known of the store.
     pub(super) fn known(&self) -> Option<Identity> {
-        *self.lock()
+        self.lock().identity
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Identity>> {
+    /// Trusts the store that is there from now on. The new epoch is durable.
+    pub(super) fn renew(&self, identity: Identity, floor: Token) {
+        let mut known = self.lock();
+        *known = Known {
+            identity: Some(identity),
+            epoch: known.epoch + 1,
+        };
+        drop(known);
+        let reports = self.reports.get();
+        // Scopes are closed before anything is let in again.
+        reports.iter().for_each(|reports| reports.new_epoch(floor));
+        self.frozen.send_replace(None);
+        gauge(true);
+        tracing::warn!("a new epoch: every token below {floor} is refused, in every scope");
+        reports.iter().for_each(|reports| reports.trusted(true));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 const REMEDY: &str = "every write is refused until an operator runs `palisade new-epoch`";
-
-fn identity(header: Option<&ResponseHeader>) -> Result<Identity, Doubt> {
-    let header = header
-        .ok_or_else(|| Doubt::Failed(Failure::Other("an answer without a header".to_owned())))?;
-    Ok(Identity {
-        cluster_id: header.cluster_id(),
-        revision: u64::try_from(header.revision()).unwrap_or(0),
-    })
-}
 
 fn gauge(trusted: bool) {
     metrics::gauge!("palisade_lease_store_trusted").set(f64::from(u8::from(trusted)));

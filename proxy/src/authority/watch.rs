@@ -6,7 +6,7 @@
 
 use super::{
     Reports,
-    connect::{EtcdOptions, Failure, Link, within},
+    connect::{EtcdOptions, Failure, Link, identity, within},
     health::Health,
     trust::{Doubt, Trust},
 };
@@ -169,7 +169,7 @@ impl Watch {
     }
 
     fn heard(&self, message: &WatchResponse, next: &mut Option<i64>) -> Result<(), Ended> {
-        let revision = self.trust.watched(message.header())?;
+        let revision = self.trust.watched(identity(message.header())?)?;
         if message.canceled() {
             return Err(match message.compact_revision() {
                 0 => Failure::Other(message.cancel_reason().to_owned()).into(),
@@ -220,7 +220,7 @@ impl Watch {
         let client = link.client().await?;
         let sent = self.trust.sending();
         let answer = within(self.options.timeout, client.get(key, Some(options))).await?;
-        let revision = self.trust.answered(sent, answer.header())?;
+        let revision = self.trust.answered(sent, identity(answer.header())?)?;
         Ok((answer, revision as i64))
     }
 

@@ -30,6 +30,7 @@ use tokio::runtime::Runtime;
 pub(crate) struct Heard {
     pub(crate) granted: Mutex<Vec<(String, u64)>>,
     pub(crate) trusted: Mutex<Vec<bool>>,
+    pub(crate) epochs: Mutex<Vec<u64>>,
 }
 
 impl Reports for Heard {
@@ -42,6 +43,15 @@ impl Reports for Heard {
 
     fn trusted(&self, trusted: bool) {
         self.trusted.lock().unwrap().push(trusted);
+    }
+
+    fn new_epoch(&self, floor: Token) {
+        assert_ne!(
+            self.trusted.lock().unwrap().last(),
+            Some(&true),
+            "trusted before the scopes are closed"
+        );
+        self.epochs.lock().unwrap().push(floor.get());
     }
 }
 
@@ -126,8 +136,13 @@ impl Asked {
         });
     }
 
+    /// Waits until the store is not trusted, and that is reported, which comes after; gives the reason.
     pub(crate) fn wait_changed(&self) -> String {
-        wait_for("the freeze", || self.authority.health().changed).to_string()
+        let why = wait_for("the freeze", || self.authority.health().changed);
+        wait_for("its report", || {
+            (self.heard.trusted.lock().unwrap().last() == Some(&false)).then_some(())
+        });
+        why.to_string()
     }
 }
 
@@ -135,6 +150,16 @@ impl Drop for Asked {
     fn drop(&mut self) {
         self.runtime.block_on(self.authority.stop());
     }
+}
+
+/// Another etcd's data, or an earlier copy, in place of its own.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([from, to])
+        .status();
+    assert!(copied.unwrap().success());
 }
 
 /// Plain text to one address, with no check of its own while a test counts.
