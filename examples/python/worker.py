@@ -31,6 +31,10 @@ class LeaseLost(Exception):
     """The lease is not ours any more: stop working."""
 
 
+class NotFound(OSError):
+    """etcd knows no such lease."""
+
+
 class OutcomeUnknown(Exception):
     """The write was sent, and nobody can say whether it was applied."""
 
@@ -102,7 +106,13 @@ class Lease:
         self._gone.set()
         ours = {"key": b64(self.key), "target": "MOD", "result": "EQUAL", "mod_revision": str(self.token)}
         self._call("kv/txn", {"compare": [ours], "success": [{"request_delete_range": {"key": b64(self.key)}}]})
-        self._call("lease/revoke", {"ID": self.etcd_lease})
+        self._revoke()
+
+    def _revoke(self):
+        try:
+            self._call("lease/revoke", {"ID": self.etcd_lease})
+        except NotFound:
+            pass  # it has ended by itself
 
     def _try(self):
         sent = now()
@@ -133,7 +143,7 @@ class Lease:
             # The reply is lost, and it may have been a yes. Whoever holds the lease is who wrote the key.
             won, revision = self._is_mine(attempt)
         if not won:
-            self._call("lease/revoke", {"ID": self.etcd_lease})
+            self._revoke()
             return False
         self.token = int(revision)
         self._renewed(sent, int(grant["TTL"]))
@@ -167,6 +177,8 @@ class Lease:
 
     def _call(self, method, message, timeout=5.0):
         response, body = request("POST", f"{self.etcd}/v3/{method}", json.dumps(message), timeout=timeout)
+        if response.status == 404:
+            raise NotFound(method)
         if response.status != 200:
             raise OSError(f"etcd answered {response.status} to {method}: {body.decode(errors='replace').strip()}")
         return json.loads(body)

@@ -145,32 +145,34 @@ fn every_page_of_the_book_is_in_its_summary() {
     }
 }
 
-/// Each row of the incidents' tables names its test as `file.rs::function`, several with commas, or none yet.
+/// A test is named as `file.rs::function`, from the project's top.
 #[test]
-fn every_test_that_the_incidents_name_exists() {
-    let text = fs::read_to_string(top().join("docs/src/incidents.md")).expect("the page");
-    let mut rows = 0;
-    for row in text
-        .lines()
-        .filter(|line| line.starts_with("| L") || line.starts_with("| F"))
-    {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
-        let tests = cells.last().expect("a cell").trim();
-        rows += 1;
-        for test in tests.split(',').map(|test| test.trim().trim_matches('`')) {
-            if test.is_empty() {
-                continue;
-            }
-            let (file, function) = test
-                .split_once("::")
-                .unwrap_or_else(|| panic!("`{test}` is not file.rs::function\n{row}"));
-            let source = fs::read_to_string(top().join(file))
-                .unwrap_or_else(|error| panic!("{file}: {error}\n{row}"));
+fn every_test_that_a_page_names_exists() {
+    for page in pages() {
+        let text = fs::read_to_string(&page.path).expect("the page");
+        let spans = text.split('`').skip(1).step_by(2);
+        let tests = spans.filter_map(|span| span.split_once(".rs::"));
+        for (file, function) in tests {
+            let source = fs::read_to_string(top().join(format!("{file}.rs")))
+                .unwrap_or_else(|error| panic!("{}: {file}.rs: {error}", page.name()));
             assert!(
                 source.contains(&format!("fn {function}(")),
-                "{test} does not exist"
+                "{}: {file}.rs has no {function}",
+                page.name()
             );
         }
     }
-    assert_eq!(rows, 40, "20 of the lease, 20 of the fence");
+}
+
+#[test]
+fn no_incident_is_forgotten() {
+    let text = fs::read_to_string(top().join("docs/src/incidents.md")).expect("the page");
+    for number in 1..=20 {
+        for kind in ["L", "F"] {
+            assert!(
+                text.contains(&format!("\n| {kind}{number} |")),
+                "{kind}{number}"
+            );
+        }
+    }
 }

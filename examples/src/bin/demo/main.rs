@@ -76,6 +76,7 @@ async fn demo(keep: bool) -> io::Result<()> {
     let fenced = story::play(
         &stage,
         &Target {
+            lease: story::LEASE,
             url: stage.proxy.url("report.txt"),
             report: &|| stage.fenced.read("report.txt"),
         },
@@ -89,9 +90,11 @@ async fn demo(keep: bool) -> io::Result<()> {
         &format!("http://{}", stage.bare.address),
         "the same program, nothing in front of it",
     );
+    say::plain("");
     let bare = story::play(
         &stage,
         &Target {
+            lease: story::BARE_LEASE,
             url: format!("http://{}/report.txt", stage.bare.address),
             report: &|| stage.bare.read("report.txt"),
         },

@@ -15,6 +15,9 @@ use std::{
 
 /// The lease that the workers compete for, and so the scope that it guards.
 pub(crate) const LEASE: &str = "demo/report";
+/// The same for the bare datastore. Another one, since the proxy watches its own: it would be closed to B's token of the
+/// first story as soon as somebody takes that lease again.
+pub(crate) const BARE_LEASE: &str = "demo/bare";
 /// How long a lease lives without news of its holder. Long enough for a busy machine, short enough to wait for.
 const TTL: &str = "5s";
 
@@ -24,6 +27,8 @@ const B_REPORT: &str = "B's report";
 
 /// Where a story's workers write to.
 pub(crate) struct Target<'a> {
+    /// The lease that guards it.
+    pub(crate) lease: &'a str,
     /// The URL of the report.
     pub(crate) url: String,
     /// Reads the report past every server.
@@ -84,11 +89,11 @@ impl Ending {
 
 /// Plays the story against one target. Every step waits for what it needs to see, never for a time.
 pub(crate) async fn play(stage: &Stage, target: &Target<'_>) -> io::Result<Ending> {
-    let mut a = worker(stage, "A", &target.url)?;
+    let mut a = worker(stage, "A", target)?;
     let Started { token: stale, job } = a.started().await?;
     say::step(
         "A",
-        &format!("takes the lease {LEASE} and gets token {stale}"),
+        &format!("takes the lease {} and gets token {stale}", target.lease),
     );
     write(&mut a, "A", A_FIRST, stale).await?;
 
@@ -98,7 +103,7 @@ pub(crate) async fn play(stage: &Stage, target: &Target<'_>) -> io::Result<Endin
         "stalls: SIGSTOP to its job and to the palisade-lease that keeps its lease, as when a machine is paused",
     );
     let waited_from = palisade_lease::clock::boot();
-    let mut b = worker(stage, "B", &target.url)?;
+    let mut b = worker(stage, "B", target)?;
     say::step(
         "B",
         "wants the lease and waits in line: A can't renew it, so it will lapse",
@@ -157,20 +162,20 @@ pub(crate) async fn play(stage: &Stage, target: &Target<'_>) -> io::Result<Endin
 }
 
 /// A worker under `palisade-lease run`: what a user would type.
-fn worker(stage: &Stage, name: &str, url: &str) -> io::Result<Worker> {
+fn worker(stage: &Stage, name: &str, target: &Target<'_>) -> io::Result<Worker> {
     let log = File::create(stage.folder().join(format!("worker-{name}.log")))?;
     let mut command = Command::new(program("palisade-lease"));
     command
         .args([
             "run",
-            LEASE,
+            target.lease,
             "--ttl",
             TTL,
             "--leases",
             &stage.etcd.url(),
             "--",
         ])
-        .args(["sh", "-c", WORKER, "worker.sh", url])
+        .args(["sh", "-c", WORKER, "worker.sh", &target.url])
         .stderr(Stdio::from(log));
     Worker::start(name, command)
 }
