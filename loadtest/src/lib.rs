@@ -2,4 +2,5 @@
 //! in real processes on free loopback ports.
 
 pub mod origin;
+pub mod proxy;
 pub mod servers;

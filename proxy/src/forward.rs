@@ -359,6 +359,7 @@ fn closed(why: Closed) -> Refusal {
     match why {
         Closed::HandoverPending => Problem::HandoverPending.into(),
         Closed::Overloaded => Problem::Overloaded.into(),
+        Closed::ShuttingDown => Problem::ShuttingDown.into(),
         // It is looked at again instead; should that ever end, this is what it waits for.
         Closed::Reloaded => Problem::HandoverPending.into(),
         Closed::Refused(refused) => match refused {

@@ -62,6 +62,8 @@ pub enum Closed {
     HandoverPending,
     /// Too many requests wait.
     Overloaded,
+    /// The proxy is on its way down, and the raise has not finished.
+    ShuttingDown,
     /// The routes have changed: it must be looked at again in which scope it falls.
     Reloaded,
 }
@@ -82,6 +84,8 @@ pub struct Gate {
     /// While a reload drains: nobody passes.
     held: AtomicBool,
     released: Notify,
+    /// On the way down: nobody waits any more.
+    stopping: AtomicBool,
     /// The number of the route table that counts.
     table: AtomicU64,
     /// Requests that have passed and not ended: with the writes in flight, all that a reload waits for.
@@ -111,6 +115,7 @@ impl Gate {
             waiting: AtomicUsize::new(0),
             held: AtomicBool::new(false),
             released: Notify::new(),
+            stopping: AtomicBool::new(false),
             table: AtomicU64::new(0),
             passes: AtomicUsize::new(0),
         })
@@ -160,6 +165,7 @@ impl Gate {
             match self.decide(cell, &mut arrival) {
                 Decision::Admit => return self.trusted(),
                 Decision::Refuse(why) => return Err(Closed::Refused(why)),
+                Decision::Wait if self.stopping.load(SeqCst) => return Err(Closed::ShuttingDown),
                 Decision::Wait => {}
             }
             let now = self.clock.now();
@@ -198,6 +204,15 @@ impl Gate {
     /// Holds every request back that comes from now on, so that a reload can wait until [`Gate::is_settled`].
     pub fn hold(&self) {
         self.held.store(true, SeqCst);
+    }
+
+    /// From now on nobody waits for a raise: on the way down there may be no time for one, and somebody who is told so can go
+    /// elsewhere.
+    pub fn stop_waiting(&self) {
+        self.stopping.store(true, SeqCst);
+        self.scopes
+            .iter()
+            .for_each(|cell| cell.changed.notify_waiters());
     }
 
     /// Lets them go on; `table` is the number of the route table that counts from now on.

@@ -1,7 +1,11 @@
 //! Signals, from the first SIGHUP to the last word.
 
 use super::{RunError, logging, reload::Reloader, system};
-use crate::{admin::Admin, cli::exit, server::Shutdown};
+use crate::{
+    admin::Admin,
+    cli::exit,
+    server::{Shutdown, Stage},
+};
 use sd_notify::NotifyState;
 use std::{
     io,
@@ -51,6 +55,17 @@ pub(super) async fn until_told(
             "a second signal: ending at once. The next start will wait until older writes are settled"
         );
         std::process::exit(i32::from(exit::FAILED));
+    });
+    let (mut stage, gate) = (shutdown.stage(), Arc::clone(&admin.gate));
+    tokio::spawn(async move {
+        // Fails only when nobody is left who could move it on.
+        if stage
+            .wait_for(|stage| *stage > Stage::Serving)
+            .await
+            .is_ok()
+        {
+            gate.stop_waiting();
+        }
     });
     let shutdown = shutdown.clone();
     tokio::spawn(async move { shutdown.orderly().await });
