@@ -28,6 +28,7 @@
 
 extern crate alloc;
 
+mod group;
 mod outcome;
 mod rules;
 mod scope;
@@ -36,6 +37,7 @@ mod time;
 mod token;
 mod unsettled;
 
+pub use group::{Ack, Clearance, Group};
 pub use outcome::{End, Outcome, Sent, conclude};
 pub use scope::{
     Action, Arrival, Decision, ReadId, Reading, Refused, Scope, Superseded, Unreadable,

@@ -35,6 +35,18 @@ pub enum Rule {
     RefusedMeansNothingSent,
     /// A write that was admitted but has sent nothing is refused once a newer token closed the scope.
     StartLooksAgain,
+    /// A floor opens only when each other replica has acked it.
+    Acks,
+    /// ... without this scope on its list of unsettled ones.
+    UnsettledList,
+    /// ... and this replica's own watch has come as far.
+    OwnWatch,
+    /// A member that has lost its session is known by its member key.
+    MemberKeys,
+    /// ... and is waited out.
+    WaitAfterRemoval,
+    /// At a join and after a gap in the watch a scope is closed up to the revision of the read.
+    ClosedAtJoin,
 }
 
 /// Which rules hold.

@@ -135,6 +135,12 @@ pub struct Scope {
     read_outstanding: bool,
     read_wanted: bool,
     last_read: LastRead,
+    /// Whether other replicas must agree before a floor opens.
+    grouped: bool,
+    /// The highest floor to which they have agreed.
+    cleared: Option<Token>,
+    /// Readings from before this revision say nothing: the watch had a gap since.
+    least_revision: u64,
     /// The newest reading: a token not above its revision that is not its grant will never be the current grant.
     reading: Option<Reading>,
     unsettled: Unsettled,
@@ -158,6 +164,9 @@ impl Scope {
             read_outstanding: false,
             read_wanted: false,
             last_read: LastRead::default(),
+            grouped: false,
+            cleared: None,
+            least_revision: 0,
             reading: None,
             unsettled: Unsettled::default(),
         }
@@ -187,6 +196,13 @@ impl Scope {
             rules: Rules { without },
             ..Self::new(verify)
         }
+    }
+
+    /// As one of several replicas: a floor opens only when the others agree, see [`Scope::clear`].
+    #[must_use]
+    pub fn grouped(mut self) -> Self {
+        self.grouped = true;
+        self
     }
 
     fn loaded(mut self, stored: Stored, leftovers_until: Option<Time>) -> Self {
@@ -303,6 +319,9 @@ impl Scope {
         if self.durable < self.floor && self.rules.hold(Rule::DurableBeforeOpen) {
             return false;
         }
+        if self.grouped && self.cleared < self.floor {
+            return false;
+        }
         self.unsettled.pass(now);
         if self.unsettled.below(floor) && self.rules.hold(Rule::Drain) {
             return false;
@@ -356,6 +375,14 @@ impl Scope {
             "an answer to a read that is not outstanding"
         );
         self.read_outstanding = false;
+        // What was read before a gap in the watch may have been overtaken in the gap.
+        let answer = answer.and_then(|reading| {
+            if reading.revision < self.least_revision {
+                Err(Unreadable::Unavailable)
+            } else {
+                Ok(reading)
+            }
+        });
         self.last_read = LastRead {
             id,
             failed: answer.err(),
@@ -382,6 +409,48 @@ impl Scope {
             self.close(token, now);
         }
         self.checked();
+    }
+
+    /// Whether a grant that is reported matters here: a scope without state takes no note.
+    pub fn takes_note(&self) -> bool {
+        self.floor.is_some() || !self.is_idle()
+    }
+
+    /// A replica has joined, or read everything anew after a gap in its watch: closes to every token up to this revision,
+    /// except the lease's current grant. What was read before counts no more.
+    pub fn joined(&mut self, revision: u64, grant: Option<Token>, now: Time) {
+        if !self.rules.hold(Rule::ClosedAtJoin) {
+            return;
+        }
+        self.least_revision = self.least_revision.max(revision);
+        if let Some(to) = grant.or(Token::new(revision))
+            && self.floor.is_some_and(|floor| floor < to)
+        {
+            self.close(to, now);
+        }
+        self.checked();
+    }
+
+    /// The other replicas agree that this floor opens. That stays true: none of them lets a smaller token pass any more.
+    pub fn clear(&mut self, floor: Token) {
+        self.cleared = self.cleared.max(Some(floor));
+    }
+
+    /// The floor that waits for the other replicas, if one does.
+    pub fn wants_clearance(&self) -> Option<Token> {
+        self.floor
+            .filter(|_| self.grouped && !self.opened && self.cleared < self.floor)
+    }
+
+    /// Whether writes with tokens below the floor are unsettled: then this scope is on a replica's list.
+    pub fn has_older_unsettled(&mut self, now: Time) -> bool {
+        self.unsettled.pass(now);
+        self.floor.is_some_and(|floor| self.unsettled.below(floor))
+    }
+
+    /// Whether the floor is on disk: a replica acks nothing before.
+    pub fn is_durable(&self) -> bool {
+        self.durable == self.floor
     }
 
     /// This floor is on disk.

@@ -4,10 +4,12 @@
 //!
 //! Each rule of the design is then taken out, and the model must find what goes wrong without it.
 
+mod group;
 mod world;
 
 use palisade_fence::Rule;
 use stateright::{Checker, HasDiscoveries, Model};
+use std::hash::Hash;
 use world::{Bounds, Shell, World};
 
 /// Checks a world to its end. Every property must hold, and as many states as this must have been visited: a search space
@@ -29,27 +31,46 @@ fn holds(bounds: Bounds, states: usize) {
     );
 }
 
+/// The same for two replicas.
+fn holds_in_a_group(bounds: group::Bounds, states: usize) {
+    let world = group::World {
+        bounds,
+        without: None,
+        deadline: true,
+    };
+    let checker = world.checker().threads(2).spawn_bfs().join();
+    checker.assert_properties();
+    assert_eq!(
+        checker.unique_state_count(),
+        states,
+        "the number of states has changed"
+    );
+}
+
 /// Checks a broken world until this property is seen to be violated, and prints the shortest way there.
 #[expect(
     clippy::print_stdout,
     reason = "what was found is worth reading: `cargo test -- --nocapture`"
 )]
-fn breaks(world: World, property: &'static str) {
+fn breaks<M>(world: M, property: &'static str)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: std::fmt::Debug + Clone + PartialEq + Hash + Send + Sync,
+    M::Action: std::fmt::Debug + Clone + PartialEq + Send + Sync,
+{
+    let only = HasDiscoveries::AnyOf([property].into());
     let checker = world
         .checker()
         .threads(2)
-        .finish_when(HasDiscoveries::AnyOf([property].into()))
+        .finish_when(only)
         .spawn_bfs()
         .join();
     let found = checker.discoveries();
     let path = found
         .get(property)
         .unwrap_or_else(|| panic!("{property} was not violated; found {:?}", found.keys()));
-    println!(
-        "{property}, {} steps:\n{:#?}",
-        path.clone().into_actions().len(),
-        path.clone().into_actions()
-    );
+    let steps = path.clone().into_actions();
+    println!("{property}, {} steps:\n{steps:#?}", steps.len());
 }
 
 fn without(rule: Rule) -> World {
@@ -289,5 +310,133 @@ fn with_a_fenced_read_that_does_not_wait_g3_breaks() {
             ..World::default()
         },
         "G3 a fenced read sees all that is older",
+    );
+}
+
+const GROUP: group::Bounds = group::Bounds {
+    grants: 2,
+    writes: 1,
+    crashes: 0,
+    expiries: 0,
+    gaps: 0,
+    losses: 0,
+    slow_reads: false,
+    late_join: false,
+    any_replica: false,
+};
+
+fn group_without(rule: Rule, bounds: group::Bounds) -> group::World {
+    group::World {
+        bounds,
+        without: Some(rule),
+        deadline: true,
+    }
+}
+
+#[test]
+fn two_replicas_and_a_lost_answer() {
+    holds_in_a_group(group::Bounds { losses: 1, ..GROUP }, 0);
+}
+
+#[test]
+fn two_replicas_and_a_crash() {
+    holds_in_a_group(
+        group::Bounds {
+            crashes: 1,
+            ..GROUP
+        },
+        0,
+    );
+}
+
+#[test]
+fn two_replicas_and_a_session_that_ends() {
+    holds_in_a_group(
+        group::Bounds {
+            expiries: 1,
+            ..GROUP
+        },
+        0,
+    );
+}
+
+#[test]
+fn two_replicas_and_a_gap_in_the_watch() {
+    holds_in_a_group(group::Bounds { gaps: 1, ..GROUP }, 0);
+}
+
+#[test]
+fn replicas_without_acks_break_g2() {
+    breaks(group_without(Rule::Acks, GROUP), "G2 order of application");
+}
+
+#[test]
+fn replicas_without_the_unsettled_list_break_g2() {
+    breaks(
+        group_without(Rule::UnsettledList, GROUP),
+        "G2 order of application",
+    );
+}
+
+#[test]
+fn a_replica_that_does_not_wait_for_its_own_watch_breaks_g2() {
+    breaks(
+        group_without(
+            Rule::OwnWatch,
+            group::Bounds {
+                late_join: true,
+                ..GROUP
+            },
+        ),
+        "G2 order of application",
+    );
+}
+
+#[test]
+fn replicas_without_member_keys_break_g2() {
+    breaks(
+        group_without(
+            Rule::MemberKeys,
+            group::Bounds {
+                crashes: 1,
+                ..GROUP
+            },
+        ),
+        "G2 order of application",
+    );
+}
+
+#[test]
+fn replicas_that_do_not_wait_after_a_removal_break_g2() {
+    breaks(
+        group_without(
+            Rule::WaitAfterRemoval,
+            group::Bounds {
+                crashes: 1,
+                ..GROUP
+            },
+        ),
+        "G2 order of application",
+    );
+}
+
+#[test]
+fn a_replica_that_does_not_look_at_its_deadline_breaks_g2() {
+    let world = group::World {
+        bounds: group::Bounds {
+            expiries: 1,
+            ..GROUP
+        },
+        without: None,
+        deadline: false,
+    };
+    breaks(world, "G2 order of application");
+}
+
+#[test]
+fn a_replica_that_does_not_close_up_to_its_reading_breaks_g2() {
+    breaks(
+        group_without(Rule::ClosedAtJoin, group::Bounds { gaps: 1, ..GROUP }),
+        "G2 order of application",
     );
 }
