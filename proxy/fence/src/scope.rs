@@ -120,6 +120,9 @@ pub struct Scope {
     verify: bool,
     /// I1. The highest token accepted; also the raise under way, until `opened`.
     floor: Option<Token>,
+    /// Whether `floor` is known to be a grant of this lease. One that only closes what is below (after a crash, at a join,
+    /// in a new epoch) is verified like a newer one when it comes.
+    held: bool,
     /// I3.
     opened: bool,
     /// When `floor` last rose.
@@ -153,6 +156,7 @@ impl Scope {
             rules: Rules::default(),
             verify,
             floor: None,
+            held: false,
             opened: false,
             closed_at: Time::ZERO,
             durable: None,
@@ -209,6 +213,7 @@ impl Scope {
         self.floor = Some(stored.floor);
         self.durable = Some(stored.floor);
         self.opened = stored.opened || !self.rules.hold(Rule::ClosedIsNotOpened);
+        self.held = self.opened || !self.verify;
         if let Some(until) = leftovers_until
             && self.rules.hold(Rule::CrashRemembersWrites)
         {
@@ -238,7 +243,10 @@ impl Scope {
     /// What is to be done with a request at the gate, a write or a read with a token alike.
     pub fn decide(&mut self, arrival: &mut Arrival, now: Time) -> Decision {
         let token = arrival.token;
-        if self.floor.is_none_or(|floor| token > floor) {
+        if self
+            .floor
+            .is_none_or(|floor| token > floor || (token == floor && !self.held))
+        {
             if !self.verify || !self.rules.hold(Rule::HolderCheck) {
                 self.close(token, now);
             } else {
@@ -301,7 +309,14 @@ impl Scope {
 
     /// Step 2 of a raise: from here every smaller token is refused.
     fn close(&mut self, token: Token, now: Time) {
-        self.floor = Some(token);
+        self.close_below(token, now);
+        self.held = true;
+    }
+
+    /// Refuses every smaller token. That nobody is known to hold this one: it is verified when it comes.
+    fn close_below(&mut self, floor: Token, now: Time) {
+        self.floor = Some(floor);
+        self.held = false;
         self.opened = false;
         self.record_wanted = false;
         self.closed_at = now;
@@ -315,6 +330,9 @@ impl Scope {
         };
         if self.opened {
             return true;
+        }
+        if !self.held {
+            return false;
         }
         if self.durable < self.floor && self.rules.hold(Rule::DurableBeforeOpen) {
             return false;
@@ -408,6 +426,8 @@ impl Scope {
         if self.floor.is_none_or(|floor| token > floor) || !self.rules.hold(Rule::FloorOnlyRises) {
             self.close(token, now);
         }
+        // A floor that nobody was known to hold has found its holder.
+        self.held |= self.floor == Some(token);
         self.checked();
     }
 
@@ -423,10 +443,28 @@ impl Scope {
             return;
         }
         self.least_revision = self.least_revision.max(revision);
-        if let Some(to) = grant.or(Token::new(revision))
-            && self.floor.is_some_and(|floor| floor < to)
-        {
-            self.close(to, now);
+        match (grant, Token::new(revision)) {
+            _ if self.floor.is_none() => {}
+            (Some(grant), _) => self.granted(grant, now),
+            (None, Some(to)) if self.floor < Some(to) => self.close_below(to, now),
+            (None, _) => {}
+        }
+        self.checked();
+    }
+
+    /// An operator has begun a new epoch (design, section 5): every token below this floor is refused, whatever may still
+    /// be applied of earlier writes counts as unsettled until that moment, and what was read before counts no more. The
+    /// floor is on disk by then.
+    pub fn new_epoch(&mut self, floor: Token, unsettled_until: Time, now: Time) {
+        if self.floor < Some(floor) {
+            self.close_below(floor, now);
+            self.close_wanted = false;
+            self.durable = self.durable.max(Some(floor));
+        }
+        self.reading = None;
+        self.least_revision = self.least_revision.max(floor.get());
+        if let Some(older) = Token::new(floor.get() - 1) {
+            self.unsettled.leftover(older, unsettled_until);
         }
         self.checked();
     }
@@ -439,7 +477,7 @@ impl Scope {
     /// The floor that waits for the other replicas, if one does.
     pub fn wants_clearance(&self) -> Option<Token> {
         self.floor
-            .filter(|_| self.grouped && !self.opened && self.cleared < self.floor)
+            .filter(|_| self.grouped && self.held && !self.opened && self.cleared < self.floor)
     }
 
     /// Whether writes with tokens below the floor are unsettled: then this scope is on a replica's list.
@@ -540,7 +578,9 @@ impl Scope {
     /// Whether nothing but the floor would be lost if the scope left memory: open and equal to disk, nothing in flight,
     /// settling, outstanding or to be carried out; or never raised at all.
     pub fn is_idle(&self) -> bool {
-        (self.opened && self.durable == self.floor || self.floor.is_none())
+        // A floor that nobody holds is on disk what it is here: closed, and to be verified.
+        let as_on_disk = self.durable == self.floor && (self.opened || !self.held);
+        (as_on_disk || self.floor.is_none())
             && self.unsettled.is_empty()
             && self.closing.is_none()
             && !(self.read_outstanding

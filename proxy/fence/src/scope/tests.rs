@@ -266,6 +266,81 @@ fn after_a_crash_the_next_raise_waits_and_an_opened_floor_goes_on() {
 }
 
 #[test]
+fn a_floor_that_nobody_holds_is_verified_when_it_comes() {
+    // A new epoch, or a crash in mid-raise: the number of the floor alone lets nobody in.
+    let stored = Stored {
+        floor: token(1001),
+        opened: false,
+    };
+    let mut scope = Scope::load(true, stored, None);
+    assert!(scope.is_idle(), "it is on disk what it is here");
+    let mut forged = scope.arrive(token(1001));
+    assert_eq!(scope.decide(&mut forged, at(0)), Decision::Wait);
+    assert_eq!(carry_out(&mut scope), [1]);
+    let nobody = Reading {
+        grant: None,
+        revision: 900,
+    };
+    scope.read(1, Ok(nobody), at(1));
+    let refused = Refused::NotHolder {
+        highest: Some(token(1001)),
+    };
+    assert_eq!(scope.decide(&mut forged, at(1)), Decision::Refuse(refused));
+    let mut true_one = scope.arrive(token(1001));
+    assert_eq!(scope.decide(&mut true_one, at(2)), Decision::Wait);
+    assert_eq!(carry_out(&mut scope), [2]);
+    let held = Reading {
+        grant: Some(token(1001)),
+        revision: 1001,
+    };
+    scope.read(2, Ok(held), at(2));
+    assert_eq!(scope.decide(&mut true_one, at(2)), Decision::Admit);
+}
+
+#[test]
+fn a_new_epoch_closes_below_its_floor_and_counts_everything_as_unsettled() {
+    let stored = Stored {
+        floor: token(34),
+        opened: true,
+    };
+    let mut scope = Scope::load(true, stored, None);
+    assert_eq!(admit(&mut scope, 34, 0), Decision::Admit);
+    scope.new_epoch(token(1001), at(30), at(0));
+    assert_eq!(carry_out(&mut scope), [], "the floor is on disk already");
+    let stale = Refused::Stale {
+        highest: token(1001),
+    };
+    assert_eq!(admit(&mut scope, 34, 0), Decision::Refuse(stale));
+    scope.granted(token(1005), at(1));
+    carry_out(&mut scope);
+    assert_eq!(admit(&mut scope, 1005, 29), Decision::Wait);
+    assert_eq!(admit(&mut scope, 1005, 30), Decision::Admit);
+}
+
+#[test]
+fn a_replica_that_joins_closes_to_everything_but_the_current_grant() {
+    let stored = Stored {
+        floor: token(33),
+        opened: true,
+    };
+    let mut scope = Scope::load(true, stored, None).grouped();
+    scope.joined(40, None, at(0));
+    carry_out(&mut scope);
+    for old in [33, 39] {
+        let stale = Refused::Stale { highest: token(40) };
+        assert_eq!(admit(&mut scope, old, 0), Decision::Refuse(stale));
+    }
+    let mut held = Scope::load(true, stored, None).grouped();
+    held.joined(40, Some(token(33)), at(0));
+    assert_eq!(admit(&mut held, 33, 0), Decision::Admit);
+    held.joined(50, Some(token(45)), at(0));
+    assert_eq!(held.wants_clearance(), Some(token(45)));
+    assert_eq!(admit(&mut held, 45, 0), Decision::Wait);
+    held.clear(token(45));
+    assert_eq!(admit(&mut held, 45, 0), Decision::Admit);
+}
+
+#[test]
 fn what_is_idle_may_leave_memory() {
     let mut scope = Scope::new(false);
     assert!(scope.is_idle());

@@ -26,6 +26,8 @@ pub(crate) struct Bounds {
     pub(crate) gaps: u8,
     /// Answers that are lost.
     pub(crate) losses: u8,
+    /// The replica to which all of that happens.
+    pub(crate) victim: usize,
     /// Whether reads of the lease key may be answered late.
     pub(crate) slow_reads: bool,
     /// Whether the first replica has yet to join.
@@ -247,7 +249,7 @@ impl World {
                     state.replicas[which].scope.read(id, Ok(seen), state.now);
                 }
                 Self::put_ack(state, which);
-                Self::skip_own(state, which);
+                Self::hear_what_helps(state, which);
             }
             (0..state.requests.len()).for_each(|which| Self::decide(state, which));
             if *state == before {
@@ -266,12 +268,13 @@ impl World {
         }
     }
 
-    /// A replica's own ack tells it nothing but that everything before it has been told.
-    fn skip_own(state: &mut State, which: usize) {
+    /// News that only lets more happen: acks, and the ends of sessions and memberships. It is taken in as soon as it is
+    /// next; grants and joins may be heard of late.
+    fn hear_what_helps(state: &mut State, which: usize) {
         let replica = &state.replicas[which];
-        let own =
-            |(_, event): &(u64, Event)| matches!(event, Event::Replica(id, _) if *id == replica.id);
-        if replica.stage == Stage::Serving && state.etcd.log.get(replica.watch).is_some_and(own) {
+        let helps =
+            |(_, event): &(u64, Event)| !matches!(event, Event::Grant(_) | Event::Member(_));
+        if replica.stage == Stage::Serving && state.etcd.log.get(replica.watch).is_some_and(helps) {
             Self::watch(state, which);
         }
     }
@@ -404,7 +407,9 @@ impl World {
                     if request.upstream == Upstream::Applied {
                         steps.push(Step::Answer(which));
                     }
-                    if state.left.losses > 0 {
+                    // An answer that never came runs into its timeout.
+                    let gone = matches!(request.upstream, Upstream::Pending(deadline) if state.now >= deadline);
+                    if gone || state.left.losses > 0 {
                         steps.push(Step::Lose(which));
                     }
                 }
@@ -438,15 +443,18 @@ impl World {
                         .into_iter()
                         .map(|id| Step::Remove(which, id)),
                 );
-                if state.left.expiries > 0 {
+                if state.left.expiries > 0 && which == state.left.victim {
                     steps.push(Step::Expire(which));
                 }
-                if state.left.gaps > 0 && replica.watch < state.etcd.log.len() {
+                if state.left.gaps > 0
+                    && which == state.left.victim
+                    && replica.watch < state.etcd.log.len()
+                {
                     steps.push(Step::Gap(which));
                 }
             }
         }
-        if state.left.crashes > 0 && replica.stage != Stage::Down {
+        if state.left.crashes > 0 && replica.stage != Stage::Down && which == state.left.victim {
             steps.push(Step::Crash(which));
         }
     }
@@ -499,6 +507,12 @@ impl Model for World {
             state = self
                 .next_state(&state, Step::JoinReads(which))
                 .expect("reads");
+        }
+        // The first lease is held, and its holder's write is at the gate.
+        if !self.bounds.any_replica {
+            state = self.next_state(&state, Step::Grant).expect("grants");
+            let at = usize::from(self.bounds.late_join);
+            state = self.next_state(&state, Step::Write(0, at)).expect("writes");
         }
         vec![state]
     }
@@ -583,7 +597,8 @@ impl Model for World {
             }
             Step::Answer(which) => self.end(&mut state, which, Sent::Completely, Some(200)),
             Step::Lose(which) => {
-                state.left.losses -= 1;
+                let gone = matches!(state.requests[which].upstream, Upstream::Pending(deadline) if state.now >= deadline);
+                state.left.losses -= u8::from(!gone);
                 self.end(&mut state, which, Sent::Completely, None);
             }
             Step::Tick => state.now = later(state.now, 1),

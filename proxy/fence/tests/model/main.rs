@@ -86,9 +86,21 @@ fn two_workers_a_crash_and_ambiguous_writes() {
         Bounds {
             writes: 2,
             lates: 0,
+            watch: false,
             ..Bounds::default()
         },
-        1_953_013,
+        618_368,
+    );
+}
+
+#[test]
+fn two_workers_a_crash_and_early_closing() {
+    holds(
+        Bounds {
+            losses: 2,
+            ..Bounds::default()
+        },
+        45_421,
     );
 }
 
@@ -98,9 +110,10 @@ fn two_workers_two_crashes_and_every_kind_of_end() {
         Bounds {
             crashes: 2,
             losses: 2,
+            watch: false,
             ..Bounds::default()
         },
-        16_682,
+        6_039,
     );
 }
 
@@ -110,9 +123,11 @@ fn two_workers_and_fenced_reads() {
         Bounds {
             reads: 1,
             crashes: 0,
+            losses: 1,
+            lates: 0,
             ..Bounds::default()
         },
-        1_059_228,
+        1_983_426,
     );
 }
 
@@ -127,7 +142,7 @@ fn a_forged_token_and_a_lease_store_that_fails() {
             losses: 0,
             ..Bounds::default()
         },
-        104_922,
+        441_013,
     );
 }
 
@@ -141,7 +156,7 @@ fn three_workers_and_a_newer_token_in_mid_raise() {
             lates: 0,
             ..Bounds::default()
         },
-        161_272,
+        846_247,
     );
 }
 
@@ -155,7 +170,7 @@ fn three_workers_and_a_crash() {
             lates: 0,
             ..Bounds::default()
         },
-        448_308,
+        1_834_409,
     );
 }
 
@@ -320,6 +335,7 @@ const GROUP: group::Bounds = group::Bounds {
     expiries: 0,
     gaps: 0,
     losses: 0,
+    victim: 0,
     slow_reads: false,
     late_join: false,
     any_replica: false,
@@ -335,17 +351,61 @@ fn group_without(rule: Rule, bounds: group::Bounds) -> group::World {
 
 #[test]
 fn two_replicas_and_a_lost_answer() {
-    holds_in_a_group(group::Bounds { losses: 1, ..GROUP }, 0);
+    holds_in_a_group(
+        group::Bounds {
+            losses: 1,
+            any_replica: true,
+            ..GROUP
+        },
+        9_919,
+    );
 }
 
 #[test]
-fn two_replicas_and_a_crash() {
+fn two_replicas_and_late_readings() {
+    holds_in_a_group(
+        group::Bounds {
+            slow_reads: true,
+            any_replica: true,
+            ..GROUP
+        },
+        80_625,
+    );
+}
+
+#[test]
+fn two_replicas_and_one_that_joins_late() {
+    holds_in_a_group(
+        group::Bounds {
+            late_join: true,
+            any_replica: true,
+            ..GROUP
+        },
+        31_017,
+    );
+}
+
+#[test]
+fn two_replicas_and_a_crash_of_the_old_holders() {
     holds_in_a_group(
         group::Bounds {
             crashes: 1,
+            victim: 0,
             ..GROUP
         },
-        0,
+        296_397,
+    );
+}
+
+#[test]
+fn two_replicas_and_a_crash_of_the_new_holders() {
+    holds_in_a_group(
+        group::Bounds {
+            crashes: 1,
+            victim: 1,
+            ..GROUP
+        },
+        96_890,
     );
 }
 
@@ -356,13 +416,32 @@ fn two_replicas_and_a_session_that_ends() {
             expiries: 1,
             ..GROUP
         },
-        0,
+        211_505,
     );
 }
 
 #[test]
-fn two_replicas_and_a_gap_in_the_watch() {
-    holds_in_a_group(group::Bounds { gaps: 1, ..GROUP }, 0);
+fn two_replicas_and_a_gap_in_the_old_holders_watch() {
+    holds_in_a_group(
+        group::Bounds {
+            gaps: 1,
+            victim: 0,
+            ..GROUP
+        },
+        1_499,
+    );
+}
+
+#[test]
+fn two_replicas_and_a_gap_in_the_new_holders_watch() {
+    holds_in_a_group(
+        group::Bounds {
+            gaps: 1,
+            victim: 1,
+            ..GROUP
+        },
+        1_977,
+    );
 }
 
 #[test]
@@ -385,6 +464,7 @@ fn a_replica_that_does_not_wait_for_its_own_watch_breaks_g2() {
             Rule::OwnWatch,
             group::Bounds {
                 late_join: true,
+                any_replica: true,
                 ..GROUP
             },
         ),

@@ -413,14 +413,16 @@ impl Model for World {
                 state
                     .holders
                     .push((token, self.bounds.writes, self.bounds.reads));
-                if self.bounds.watch && state.scope.floor().is_some() {
+                if self.bounds.watch {
                     state.unseen.push(token);
                 }
             }
             Step::Expire => state.grant = None,
             Step::Watch => {
                 let token = state.unseen.remove(0);
-                state.scope.granted(token, state.now);
+                if state.scope.takes_note() {
+                    state.scope.granted(token, state.now);
+                }
             }
             Step::Write(holder) => {
                 state.holders[holder].1 -= 1;
