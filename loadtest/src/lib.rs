@@ -1,4 +1,5 @@
 //! Attacks, checks and measures the fence. The library half holds what tests of the other crates use too: real servers
 //! in real processes on free loopback ports.
 
+pub mod relay;
 pub mod servers;
