@@ -5,6 +5,8 @@
     reason = "each test program uses a part of it"
 )]
 
+pub mod lossy;
+
 use palisade_lease::{LeaseStore, LeaseUrl};
 use palisade_loadtest::servers::{Etcd, program};
 use std::{
@@ -102,4 +104,12 @@ pub async fn queued(store: &Arc<dyn LeaseStore>, name: &str, count: usize) {
         (store.status(&name).await.unwrap().waiters.len() == count).then_some(())
     })
     .await;
+}
+
+/// How often to repeat what must never fail; `PALISADE_RUNS` says how often at length.
+pub fn runs(short: usize) -> usize {
+    std::env::var("PALISADE_RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok())
+        .unwrap_or(short)
 }
