@@ -1,5 +1,7 @@
 //! One suite for both backends: what the algorithm relies on, and what users see of it.
 
+#![allow(clippy::unwrap_used, reason = "a test that can not go on has failed")]
+
 mod common;
 
 use common::{Place, queued, until};
