@@ -14,6 +14,13 @@ use crate::store::{Change, Claim, Place, Seen, SessionId, StoreError, Target, Vi
 use palisade_fence::{Time, Token};
 use std::{collections::VecDeque, time::Duration};
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod world;
+
 /// The first pause before something is tried again; it doubles up to [`RETRY_MAX`].
 const RETRY_MIN: Duration = Duration::from_millis(50);
 /// The longest pause before something is tried again.
@@ -416,7 +423,9 @@ impl Holder {
     pub fn give_back(&mut self) {
         match self.state {
             State::Held { token, .. } | State::Lost { token } => {
+                // The keep-alive under way, too: what it says of the session must not start anything again.
                 self.main.forget();
+                self.beat.forget();
                 self.watch.forget();
                 self.state = State::Releasing { token };
             }

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! From the inside out: [`holder`] is one acquisition as a pure state machine; [`store`] is the narrow trait between it
-//! and a lease store; [`etcd`] implements that; `driver` carries out what the machine asks for; [`Lease`] is the handle.
+//! and a lease store; [`etcd`] and [`sqlite`] implement that; `driver` carries out what the machine asks for; [`Lease`] is the handle.
 
 pub mod clock;
 mod driver;
@@ -31,6 +31,7 @@ mod lease;
 pub mod metrics;
 pub mod name;
 pub mod record;
+pub mod sqlite;
 pub mod store;
 pub mod timer;
 pub mod url;
@@ -61,6 +62,6 @@ pub fn open(url: &LeaseUrl) -> Result<Arc<dyn LeaseStore>, StoreError> {
                 ..etcd::EtcdOptions::default()
             })))
         }
-        LeaseUrl::Sqlite(_) => Err(StoreError::Denied("sqlite is not built in yet".to_owned())),
+        LeaseUrl::Sqlite(path) => Ok(Arc::new(sqlite::SqliteStore::open(path)?)),
     }
 }

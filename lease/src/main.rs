@@ -1,9 +1,11 @@
 //! `palisade-lease`: runs jobs under leases with fencing tokens.
 
+mod announce;
 mod cli;
 mod job;
 mod outcome;
 mod run;
+mod serve_metrics;
 mod show;
 mod signals;
 mod supervise;

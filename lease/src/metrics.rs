@@ -12,8 +12,8 @@ pub const ACQUIRE_BUCKETS: [f64; 12] = [
 /// The name of that histogram.
 pub const ACQUIRE_DURATION: &str = "palisade_lease_acquire_duration_seconds";
 
-/// Describes every metric and makes the counters exist at 0, so that their first increase is seen.
-pub fn describe() {
+/// Describes every metric, and makes those of this lease and the counters exist at 0, so that their first increase is seen.
+pub fn describe(name: &LeaseName) {
     describe_gauge!(
         "palisade_lease_held",
         "Whether this process holds the lease (1) or not (0)."
@@ -34,6 +34,8 @@ pub fn describe() {
         "palisade_lease_lost_total",
         "Leases lost while held, by reason."
     );
+    held(name, false);
+    remaining(name, Duration::ZERO);
     counter!("palisade_lease_heartbeat_failures_total").absolute(0);
     let token = Token::MIN;
     for loss in [

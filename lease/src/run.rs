@@ -2,9 +2,11 @@
 //! and gives it back.
 
 use crate::{
+    announce::{Announced, announce},
     cli::{OnLost, Run},
     job::{Job, Variables, has_terminal},
     outcome::{Outcome, say},
+    serve_metrics::Metrics,
     signals::{Signals, asks_for_end},
     supervise::not_executed_code,
     tree,
@@ -16,7 +18,9 @@ use nix::{
     unistd::getpid,
 };
 use palisade_fence::Time;
-use palisade_lease::{FencingToken, Lease, LeaseOptions, Loss, Standing, clock};
+use palisade_lease::{
+    FencingToken, Lease, LeaseName, LeaseOptions, LeaseStore, Loss, Standing, clock,
+};
 use std::{
     io::{self, IsTerminal},
     process::ExitCode,
@@ -47,7 +51,19 @@ async fn acquire_and_run(options: &Run, mut signals: Signals) -> (Outcome, Optio
         Ok(store) => store,
         Err(reason) => return (Outcome::Usage(reason), None),
     };
-    let asked = lease_options(options);
+    let metrics = match options.metrics {
+        Some(address) => match Metrics::serve(address, options.name.clone()).await {
+            Ok(metrics) => Some(metrics),
+            Err(error) => {
+                return (
+                    Outcome::System(format!("--metrics {address}: {error}")),
+                    None,
+                );
+            }
+        },
+        None => None,
+    };
+    let asked = lease_options(options, &store);
     let acquire = async {
         if options.no_wait {
             store.try_acquire(&options.name, asked).await
@@ -72,12 +88,15 @@ async fn acquire_and_run(options: &Run, mut signals: Signals) -> (Outcome, Optio
         }
         Ok(lease) => {
             let token = lease.token();
+            if let Some(metrics) = &metrics {
+                metrics.granted(lease.standing());
+            }
             (under_lease(options, lease, signals).await, Some(token))
         }
     }
 }
 
-fn lease_options(options: &Run) -> LeaseOptions {
+fn lease_options(options: &Run, store: &Arc<dyn LeaseStore>) -> LeaseOptions {
     let mut asked = LeaseOptions {
         ttl: options.ttl,
         margin: options.margin,
@@ -87,16 +106,31 @@ fn lease_options(options: &Run) -> LeaseOptions {
         holder: options.holder.clone(),
         ..LeaseOptions::default()
     };
-    if io::stderr().is_terminal() && !options.quiet {
-        let name = options.name.clone();
-        asked.on_waiting = Some(Arc::new(move |view| {
-            let by = view.record.as_ref().map_or_else(String::new, |by| {
-                format!(": held by {} since {}", by.holder, by.acquired_at)
-            });
-            say(&format!("waiting for {name}{by}"));
+    if on_terminal(options) {
+        let (name, store) = (options.name.clone(), store.clone());
+        asked.on_waiting = Some(Arc::new(move |_| {
+            tokio::spawn(tell_of_wait(store.clone(), name.clone()));
         }));
     }
     asked
+}
+
+fn on_terminal(options: &Run) -> bool {
+    io::stderr().is_terminal() && !options.quiet
+}
+
+/// For people: who holds it, since when, and how long the queue is.
+async fn tell_of_wait(store: Arc<dyn LeaseStore>, name: LeaseName) {
+    let Ok(status) = store.status(&name).await else {
+        return;
+    };
+    let by = status.record.map_or_else(String::new, |by| {
+        format!(", held by {} since {}", by.holder, by.acquired_at)
+    });
+    say(&format!(
+        "waiting for {name}{by}; {} in the queue",
+        status.waiters.len()
+    ));
 }
 
 /// Lets what was given up be given back, for a moment.
@@ -104,21 +138,57 @@ async fn leave() {
     let _ = tokio::time::timeout(RELEASE_TIME, palisade_lease::settled()).await;
 }
 
-async fn under_lease(options: &Run, lease: Lease, signals: Signals) -> Outcome {
-    let first = deadline_order(options, &lease, *lease.standing().borrow());
-    let started = Job::start(
-        &options.command,
-        variables(options, &lease),
-        options.grace,
-        first,
-    );
-    let outcome = match started {
-        Ok(job) => Running::new(options, &lease, job).until_gone(signals).await,
-        Err(error) => Outcome::System(format!("the job's supervisor can't be started: {error}")),
+async fn under_lease(options: &Run, lease: Lease, mut signals: Signals) -> Outcome {
+    if on_terminal(options) {
+        say(&format!(
+            "{} is held, token {}",
+            lease.name(),
+            lease.token()
+        ));
+    }
+    let outcome = match announced(options, &lease, &mut signals).await {
+        Ok(()) => run_job(options, &lease, signals).await,
+        Err(outcome) => outcome,
     };
     // Only now: the last process of the job has gone.
     let _ = tokio::time::timeout(RELEASE_TIME, lease.release()).await;
     outcome
+}
+
+/// `--announce`; the job starts only if it succeeds.
+async fn announced(options: &Run, lease: &Lease, signals: &mut Signals) -> Result<(), Outcome> {
+    let Some(url) = &options.announce else {
+        return Ok(());
+    };
+    let mut last = "no answer".to_owned();
+    let announced = tokio::select! {
+        announced = announce(url, lease.token(), &mut last) => Some(announced),
+        loss = lease.lost() => return Err(Outcome::Lost { exit: None, reason: loss.to_string() }),
+        signal = signals.next_end() => return Err(Outcome::Cancelled(signal as i32)),
+        () = tokio::time::sleep(options.patience) => None,
+    };
+    match announced {
+        Some(Announced::Closed) => Ok(()),
+        Some(Announced::Outdated(why)) => Err(Outcome::Lost {
+            exit: None,
+            reason: format!("{url}: {why}"),
+        }),
+        Some(Announced::Refused(why)) => Err(Outcome::Unreachable(format!("--announce: {why}"))),
+        None => Err(Outcome::Unreachable(format!("--announce: {last}"))),
+    }
+}
+
+async fn run_job(options: &Run, lease: &Lease, signals: Signals) -> Outcome {
+    let first = deadline_order(options, lease, *lease.standing().borrow());
+    match Job::start(
+        &options.command,
+        variables(options, lease),
+        options.grace,
+        first,
+    ) {
+        Ok(job) => Running::new(options, lease, job).until_gone(signals).await,
+        Err(error) => Outcome::System(format!("the job's supervisor can't be started: {error}")),
+    }
 }
 
 fn variables(options: &Run, lease: &Lease) -> Variables {

@@ -3,4 +3,5 @@
 
 pub mod origin;
 pub mod proxy;
+pub mod relay;
 pub mod servers;
