@@ -314,7 +314,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Whoever is admitted was granted the lease, in order and after all that is older; the holder is never called anything
     /// else; and once the store and the disk answer, nobody is left waiting and the holder gets in.
