@@ -1,6 +1,8 @@
 //! The scope against a second version that is as dumb as can be: it keeps everything that ever happened and looks
 //! through all of it for each answer.
 
+mod verifying;
+
 extern crate std;
 use super::*;
 use proptest::prelude::*;
