@@ -1,0 +1,5 @@
+//! The proxy on the wire: the real program over real sockets, with a recording upstream or a real datastore behind it.
+//! One test program, so that it is linked once.
+
+mod cases;
+mod support;
