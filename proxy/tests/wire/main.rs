@@ -2,4 +2,5 @@
 //! One test program, so that it is linked once.
 
 mod cases;
+mod framing;
 mod support;

@@ -308,9 +308,7 @@ fn read_chunks<'a>(mut bytes: &'a [u8], answer: &mut Answer) -> &'a [u8] {
         let size = usize::from_str_radix(std::str::from_utf8(&bytes[..end]).unwrap(), 16).unwrap();
         let data = &bytes[end + 2..];
         if data.len() < size + 2 {
-            answer
-                .body
-                .extend_from_slice(&data[..size.min(data.len())]);
+            answer.body.extend_from_slice(&data[..size.min(data.len())]);
             return &[];
         }
         answer.body.extend_from_slice(&data[..size]);
@@ -376,11 +374,7 @@ pub(crate) fn read_answer(stream: &mut TcpStream) -> Answer {
             }
         }
         let length = stream.read(&mut part).unwrap();
-        assert!(
-            length > 0,
-            "closed: {:?}",
-            String::from_utf8_lossy(&bytes)
-        );
+        assert!(length > 0, "closed: {:?}", String::from_utf8_lossy(&bytes));
         bytes.extend_from_slice(&part[..length]);
     }
 }
