@@ -118,7 +118,11 @@ impl<C: Connect> Forwarder<C> {
             Err(refusal) => {
                 let mut response = exchange.refused(refusal);
                 if let Some(body) = upload.into_unread() {
-                    refuse_body(&mut response, body, DrainLimits::default());
+                    let limits = DrainLimits {
+                        keep_alive: live.buffer_body as u64,
+                        ..DrainLimits::default()
+                    };
+                    refuse_body(&mut response, body, limits);
                 }
                 response
             }

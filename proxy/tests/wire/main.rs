@@ -3,4 +3,6 @@
 
 mod cases;
 mod framing;
+mod responses;
 mod support;
+mod uploads;

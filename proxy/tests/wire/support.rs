@@ -158,10 +158,10 @@ impl Palisade {
             .count()
     }
 
-    /// Its resident memory in KiB.
-    pub(crate) fn resident(&self) -> u64 {
+    /// The most memory that it ever had, in KiB.
+    pub(crate) fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }
