@@ -3,6 +3,7 @@
 
 mod cases;
 mod framing;
+mod http2;
 mod responses;
 mod support;
 mod uploads;
