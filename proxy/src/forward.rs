@@ -319,6 +319,9 @@ fn to_upstream(
 ) -> Request<UpBody> {
     let host = headers::host(&parts.uri, &parts.headers);
     headers::strip_request(&mut parts.headers);
+    if parts.version == Version::HTTP_2 {
+        headers::join_cookies(&mut parts.headers);
+    }
     let origin = Origin {
         client: match client.peer {
             Peer::Tcp(address) => Some(address.ip()),

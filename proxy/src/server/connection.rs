@@ -6,6 +6,7 @@ use super::{
     body::{ClientBody, DrainLimits, refuse_body},
     watched::{Activity, Busy, BusyBody, Prefixed, Waiting, Watched},
 };
+use crate::refusal::{Problem, Refusal};
 use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper::{
@@ -27,9 +28,6 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// For what still has to be written to a client whose request can't be read, and for reading what it still sends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_BYTES: u64 = 1 << 20;
-/// RFC 9110, section 15.5.9.
-const TOO_SLOW: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nX-Fence-Outcome: refused\r\n\r\n";
 /// RFC 9110, section 15.5.15. hyper answers 431, since it does not know how far into a head its limit was reached.
 const TOO_LONG: &[u8] =
     b"HTTP/1.1 414 URI Too Long\r\nConnection: close\r\nContent-Length: 0\r\nX-Fence-Outcome: refused\r\n\r\n";
@@ -160,7 +158,7 @@ async fn over_http1<S: Stream, H: Handler>(
         .max_buf_size(head_limit)
         .serve_connection(TokioIo::new(io), service);
     let mut graceful = false;
-    let words: &[u8] = loop {
+    let words: Vec<u8> = loop {
         let due = http1_due(&activity, &config);
         tokio::select! {
             biased;
@@ -170,20 +168,44 @@ async fn over_http1<S: Stream, H: Handler>(
                 std::pin::Pin::new(&mut conn).graceful_shutdown();
             }
             ended = &mut conn => match ended {
-                Err(_) if activity.line_is_too_long() => break TOO_LONG,
+                Err(_) if activity.line_is_too_long() => break TOO_LONG.to_vec(),
                 // hyper has said why.
-                Err(error) if error.is_parse() => break b"",
+                Err(error) if error.is_parse() => break Vec::new(),
                 _ => return,
             },
             () = tokio::time::sleep_until(due) => match activity.waiting() {
                 Waiting::Idle(since) if since + config.keepalive_idle <= Instant::now() => return,
-                Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break TOO_SLOW,
+                Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break problem(Problem::RequestTimeout),
                 _ => {}
             },
         }
     };
     let io = conn.into_parts().io.into_inner();
-    let _ = tokio::time::timeout(LAST_WORDS, last_words(io, words)).await;
+    let _ = tokio::time::timeout(LAST_WORDS, last_words(io, &words)).await;
+}
+
+/// A problem as bytes, for a connection that hyper does not answer on, or not any more.
+fn problem(problem: Problem) -> Vec<u8> {
+    let refusal = Refusal::from(problem);
+    let status = refusal.status();
+    let (parts, body) = refusal.into_response().into_parts();
+    let mut bytes = format!("HTTP/1.1 {status}\r\nconnection: close\r\n").into_bytes();
+    for (name, value) in &parts.headers {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    let body = body.into_inner().unwrap_or_default();
+    bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+/// Tells a client that there are too many. Over TLS only a handshake could, and that is what there is no room for.
+pub(super) async fn turn_away(io: impl Stream) {
+    let words = problem(Problem::Overloaded);
+    let _ = tokio::time::timeout(LAST_WORDS, last_words(io, &words)).await;
 }
 
 /// Says something and closes in stages (RFC 9112, section 9.6): with unread bytes the kernel would make a reset of it, and the client

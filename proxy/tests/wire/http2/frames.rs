@@ -163,7 +163,9 @@ fn continuation_is_bounded() {
     let proxy = proxy(&origin);
     let mut client = open(proxy.address());
     let head = block(&[M, S, P, A, T]);
-    client.write_all(&frame(HEADERS, END_STREAM, 1, &head)).unwrap();
+    client
+        .write_all(&frame(HEADERS, END_STREAM, 1, &head))
+        .unwrap();
     // CVE-2024-27983 and its like: a head that never ends.
     let more = frame(CONTINUATION, 0, 1, &field(b"x", &[b'a'; 120]).repeat(100));
     let mut sent = 0;
