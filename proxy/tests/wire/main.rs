@@ -4,6 +4,7 @@
 mod cases;
 mod framing;
 mod http2;
+mod life;
 mod limits;
 mod responses;
 mod support;

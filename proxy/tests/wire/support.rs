@@ -80,6 +80,13 @@ impl Palisade {
         self.logged("admin")
     }
 
+    /// An address as it was configured, where the log is no JSON to read it from.
+    pub(crate) fn configured(&self, key: &str) -> SocketAddr {
+        let text = std::fs::read_to_string(self.folder().join("palisade.toml")).unwrap();
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+        line.split('"').nth(1).unwrap().parse().unwrap()
+    }
+
     fn logged(&self, field: &str) -> SocketAddr {
         let found = self.lines().iter().find_map(|line| {
             let line: serde_json::Value = serde_json::from_str(line).ok()?;
