@@ -6,6 +6,7 @@ mod framing;
 mod http2;
 mod life;
 mod limits;
+mod metrics;
 mod responses;
 mod support;
 mod uploads;

@@ -147,7 +147,8 @@ impl Palisade {
 
     /// The page with the metrics.
     pub(crate) fn metrics(&self) -> String {
-        get(self.admin(), "/metrics").unwrap()
+        let page = get(self.admin(), "/metrics").unwrap();
+        page.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
     /// One series' value.
