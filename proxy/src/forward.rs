@@ -118,7 +118,11 @@ impl<C: Connect> Forwarder<C> {
             Err(refusal) => {
                 let mut response = exchange.refused(refusal);
                 if let Some(body) = upload.into_unread() {
-                    refuse_body(&mut response, body, DrainLimits::default());
+                    let limits = DrainLimits {
+                        keep_alive: live.buffer_body as u64,
+                        ..DrainLimits::default()
+                    };
+                    refuse_body(&mut response, body, limits);
                 }
                 response
             }
@@ -315,6 +319,9 @@ fn to_upstream(
 ) -> Request<UpBody> {
     let host = headers::host(&parts.uri, &parts.headers);
     headers::strip_request(&mut parts.headers);
+    if parts.version == Version::HTTP_2 {
+        headers::join_cookies(&mut parts.headers);
+    }
     let origin = Origin {
         client: match client.peer {
             Peer::Tcp(address) => Some(address.ip()),

@@ -258,6 +258,22 @@ pub fn strip_request(fields: &mut HeaderMap) {
     fields.remove(header::EXPECT);
 }
 
+/// Joins the `Cookie` lines of an HTTP/2 request, which may split them, into the one that HTTP/1.1 has (RFC 9113, section 8.2.3).
+pub fn join_cookies(fields: &mut HeaderMap) {
+    let lines: Vec<&[u8]> = fields
+        .get_all(header::COOKIE)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    if lines.len() < 2 {
+        return;
+    }
+    // Values joined by two plain characters are a value.
+    if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
+        fields.insert(header::COOKIE, joined);
+    }
+}
+
 /// Takes away what concerns upstream's connection only, and upstream's own `X-Fence-*`: those are ours to say.
 pub fn strip_response(fields: &mut HeaderMap) {
     strip_hop_by_hop(fields);

@@ -9,7 +9,7 @@ use crate::{
     authority::{Authority, EtcdAuthority, EtcdOptions, EtcdTls},
     cli::exit,
     config::{self, Leases, Listen, Settings, Sources, Upstream},
-    forward::{AccessLog, Forwarder, Live, Shared},
+    forward::{AccessLog, Forwarder, Live, Shared, UpBody},
     gate::{Gate, GateSettings, News, Settle},
     metrics::{self, RequestMetrics},
     server::{self, Bound, ServerConfig},
@@ -33,6 +33,8 @@ use tokio::net::{TcpListener, UnixListener};
 
 /// How often idle scopes are looked for, to drop them from memory.
 const SWEEP: Duration = Duration::from_secs(10);
+/// How often the connections to upstream are counted.
+const COUNT: Duration = Duration::from_secs(1);
 /// Idle connections to upstream, per thread.
 const IDLE_CONNECTIONS: usize = 512;
 /// The most that is buffered of one upstream response at a time.
@@ -136,10 +138,9 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
     let make = {
         let shared = Arc::clone(&shared);
         move |_thread: usize| {
-            Rc::new(Forwarder::new(
-                Arc::clone(&shared),
-                Pool::new(connector.clone(), pool.clone()),
-            ))
+            let pool = Pool::new(connector.clone(), pool.clone());
+            tokio::task::spawn_local(count_connections(pool.clone()));
+            Rc::new(Forwarder::new(Arc::clone(&shared), pool))
         }
     };
     let running = server::start(
@@ -400,6 +401,22 @@ fn bind_unix(path: &Path) -> Result<UnixListener, RunError> {
         _ => {}
     }
     UnixListener::bind(path).map_err(failed)
+}
+
+/// Tells this thread's part of the connections to upstream. From time to time, so that a request does not pay for it.
+async fn count_connections(pool: Pool<SocketConnector, UpBody>) {
+    let gauge =
+        |state: &'static str| ::metrics::gauge!("palisade_upstream_connections", "state" => state);
+    let (idle, busy) = (gauge("idle"), gauge("busy"));
+    let mut told = (0.0, 0.0);
+    loop {
+        let counts = pool.counts();
+        let now = (counts.idle as f64, counts.busy as f64);
+        idle.increment(now.0 - told.0);
+        busy.increment(now.1 - told.1);
+        told = now;
+        tokio::time::sleep(COUNT).await;
+    }
 }
 
 /// What has to be done from time to time.

@@ -61,7 +61,7 @@ pub type TlsSwitch = Arc<arc_swap::ArcSwap<rustls::ServerConfig>>;
 pub struct ServerConfig {
     /// On TCP sockets; unix sockets are always plain. ALPN must offer `h2` and `http/1.1`.
     pub tls: Option<TlsSwitch>,
-    /// Connections at once, over all threads. More are closed at once.
+    /// Connections at once, over all threads. More get a 503 and a close; over TLS, or when there are many more, just a close.
     pub connections: usize,
     /// Bytes of a request's head, and of an HTTP/2 header list; more get a 431. At least 8192.
     pub header_bytes: usize,

@@ -114,6 +114,8 @@ impl Drop for UpBody {
 /// A response's body on its way to the client. What was counted and logged of its request ends with it.
 pub struct OutBody<C: Connect> {
     content: Content<C>,
+    /// It was cut short, and that is told next time.
+    cut: Option<BoxError>,
     exchange: Option<Exchange>,
 }
 
@@ -126,6 +128,7 @@ impl<C: Connect> OutBody<C> {
     pub(super) fn relayed(body: AnswerBody<C, UpBody>) -> Self {
         Self {
             content: Content::Relayed(Box::new(body)),
+            cut: None,
             exchange: None,
         }
     }
@@ -137,6 +140,7 @@ impl<C: Connect> OutBody<C> {
                 body: Some(body).filter(|body| !body.is_empty()),
                 whole,
             },
+            cut: None,
             exchange: None,
         }
     }
@@ -157,6 +161,9 @@ impl<C: Connect> Body for OutBody<C> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(error) = self.cut.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let polled = match &mut self.content {
             Content::Read { body, whole } => match body.take() {
                 Some(body) => Poll::Ready(Some(Ok(Frame::data(body)))),
@@ -172,14 +179,26 @@ impl<C: Connect> Body for OutBody<C> {
                 }
             },
         };
-        if let (Poll::Ready(Some(Ok(frame))), Some(exchange)) = (&polled, &mut self.exchange) {
-            exchange.relayed(frame.data_ref().map_or(0, Bytes::len));
+        match polled {
+            // hyper drops what it has not sent yet at an error, the head included. It sends it while it has to wait.
+            Poll::Ready(Some(Err(error))) => {
+                self.cut = Some(error);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(exchange) = &mut self.exchange {
+                    exchange.relayed(frame.data_ref().map_or(0, Bytes::len));
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            polled => polled,
         }
-        polled
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
+            _ if self.cut.is_some() => false,
             Content::Relayed(body) => body.is_end_stream(),
             Content::Read { body, whole } => body.is_none() && *whole,
         }

@@ -45,7 +45,11 @@ impl Upload {
         };
         while self.read <= self.limit {
             match body.frame().await {
-                None => return Ok(()),
+                None => {
+                    // From here on its length is known, so upstream is told that in place of chunks.
+                    self.body = None;
+                    return Ok(());
+                }
                 Some(Err(error)) => return Err(broken(&error)),
                 Some(Ok(frame)) => {
                     // Trailers can carry anything, and nobody has judged them.

@@ -20,6 +20,9 @@ use tokio::{sync::watch, task::JoinSet};
 /// How long accepting pauses when the process or the machine has no descriptors or memory left.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How many connections above the limit are told that there are too many, rather than just closed.
+const STANDING: usize = 64;
+
 /// Where connections come from. A trait, so that the same server runs over simulated sockets.
 pub trait Listener: 'static {
     /// A connection.
@@ -81,15 +84,29 @@ pub struct Counts {
 /// A place among the allowed connections.
 struct Seat(Arc<Counts>);
 
-impl Seat {
-    fn take(counts: &Arc<Counts>, limit: usize) -> Option<Self> {
+/// What becomes of a new connection.
+enum Room {
+    /// It is served.
+    Seat(Seat),
+    /// There is no room, and it is told so.
+    Standing(Seat),
+    /// Not even for that.
+    None,
+}
+
+impl Room {
+    fn look(counts: &Arc<Counts>, limit: usize) -> Self {
         let taken = counts.open.fetch_add(1, Ordering::Relaxed);
-        let seat = Self(counts.clone());
+        let seat = Seat(counts.clone());
         if taken < limit {
-            return Some(seat);
+            return Self::Seat(seat);
         }
         counts.refused.fetch_add(1, Ordering::Relaxed);
-        None
+        if taken < limit + STANDING {
+            Self::Standing(seat)
+        } else {
+            Self::None
+        }
     }
 }
 
@@ -116,7 +133,20 @@ pub async fn serve<L: Listener, H: Handler>(
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok(accept) => {
-                    let Some(seat) = Seat::take(&counts, config.connections) else { continue };
+                    let seat = match Room::look(&counts, config.connections) {
+                        Room::Seat(seat) => seat,
+                        Room::Standing(seat) => {
+                            let tls = config.tls.is_some() && matches!(accept.peer, Peer::Tcp(_));
+                            if !tls {
+                                connections.spawn_local(async move {
+                                    connection::turn_away(accept.stream).await;
+                                    drop(seat);
+                                });
+                            }
+                            continue;
+                        }
+                        Room::None => continue,
+                    };
                     let client = ClientInfo { peer: accept.peer, tls: None };
                     let serving = connection::serve(
                         accept.stream, client, handler.clone(), config.clone(), stage.clone(),

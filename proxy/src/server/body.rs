@@ -146,6 +146,8 @@ pub struct DrainLimits {
     pub bytes: u64,
     /// At most this long.
     pub time: Duration,
+    /// A body that is known to have no more than this is read beside the response, and the connection lives on.
+    pub keep_alive: u64,
 }
 
 impl Default for DrainLimits {
@@ -153,18 +155,25 @@ impl Default for DrainLimits {
         Self {
             bytes: 256 * 1024 * 1024,
             time: Duration::from_secs(10),
+            keep_alive: 64 * 1024,
         }
     }
 }
 
 /// Makes a response to a request whose body was not wanted readable. Many clients read nothing before they have sent everything, and
-/// a close with unread bytes resets the connection under the answer (RFC 9112, section 9.6). So the response says `Connection: close` (HTTP/1.x),
-/// and a local task reads on within the limits and drops what comes. A body that was not asked for yet (`Expect: 100-continue`) is not asked for.
+/// a close with unread bytes resets the connection under the answer (RFC 9112, section 9.6). So a local task reads on within the limits
+/// and drops what comes, and unless that is known to be little, the response says `Connection: close` (HTTP/1.x). A body that was not asked for yet (`Expect: 100-continue`) is not asked for.
 pub fn refuse_body<B>(response: &mut Response<B>, body: ClientBody, limits: DrainLimits) {
     if body.is_end_stream() {
         return;
     }
-    if !body.http2 {
+    let is_small = !body.awaits_continue
+        && !body.failed
+        && body
+            .size_hint()
+            .exact()
+            .is_some_and(|length| length <= limits.keep_alive);
+    if !body.http2 && !is_small {
         response
             .headers_mut()
             .insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -6,7 +6,8 @@ use super::{
     body::{ClientBody, DrainLimits, refuse_body},
     watched::{Activity, Busy, BusyBody, Prefixed, Waiting, Watched},
 };
-use bytes::{Bytes, BytesMut};
+use crate::refusal::{Problem, Refusal};
+use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
 use hyper::{
     body::Incoming,
@@ -24,10 +25,12 @@ use tokio_rustls::TlsAcceptor;
 
 /// How an HTTP/2 client with prior knowledge begins (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// For what still has to be written to a client that was too slow.
+/// For what still has to be written to a client whose request can't be read, and for reading what it still sends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-const TOO_SLOW: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\nX-Fence-Outcome: refused\r\n\r\n";
+const LAST_BYTES: u64 = 1 << 20;
+/// RFC 9110, section 15.5.15. hyper answers 431, since it does not know how far into a head its limit was reached.
+const TOO_LONG: &[u8] =
+    b"HTTP/1.1 414 URI Too Long\r\nConnection: close\r\nContent-Length: 0\r\nX-Fence-Outcome: refused\r\n\r\n";
 
 /// Who sends the requests of a connection.
 #[derive(Clone, Debug)]
@@ -54,12 +57,13 @@ pub(super) async fn serve<S: Stream, H: Handler>(
     config: Rc<ServerConfig>,
     stage: watch::Receiver<Stage>,
 ) {
+    let begun = Instant::now();
     let tls = match client.peer {
         Peer::Tcp(_) => config.tls.as_ref(),
         Peer::Unix(_) => None,
     };
     let Some(tls) = tls else {
-        return plain(stream, client, handler, config, stage).await;
+        return plain(stream, begun, client, handler, config, stage).await;
     };
     let handshake = TlsAcceptor::from(tls.load_full()).accept(stream);
     let stream = match tokio::time::timeout(config.tls_handshake_timeout, handshake).await {
@@ -76,60 +80,63 @@ pub(super) async fn serve<S: Stream, H: Handler>(
     });
     match session.alpn_protocol() {
         Some(b"h2") => over_http2(stream, client, handler, config, stage).await,
-        Some(_) => over_http1(stream, client, handler, config, stage).await,
-        None => plain(stream, client, handler, config, stage).await,
+        Some(_) => over_http1(stream, Instant::now(), client, handler, config, stage).await,
+        None => plain(stream, Instant::now(), client, handler, config, stage).await,
     }
 }
 
 /// Without ALPN the first bytes tell which protocol it is.
 async fn plain<S: Stream, H: Handler>(
     mut stream: S,
+    begun: Instant,
     client: ClientInfo,
     handler: Rc<H>,
     config: Rc<ServerConfig>,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let begun = tokio::select! {
+    let mut read = BytesMut::with_capacity(PREFACE.len());
+    tokio::select! {
         biased;
-        begun = tokio::time::timeout(config.header_timeout, beginning(&mut stream)) => begun,
+        // What has begun slowly goes on below, and is answered there.
+        _ = tokio::time::timeout_at(begun + config.header_timeout, beginning(&mut stream, &mut read)) => {}
         // Nothing of a request was read yet, as far as the client can tell.
         () = draining(&mut stage) => return,
-    };
-    let Ok(Some(prefix)) = begun else { return };
+    }
+    if read.is_empty() {
+        return;
+    }
+    let prefix = read.freeze();
     let http2 = prefix == PREFACE;
     let io = Prefixed { prefix, io: stream };
     if http2 {
         over_http2(io, client, handler, config, stage).await;
     } else {
-        over_http1(io, client, handler, config, stage).await;
+        over_http1(io, begun, client, handler, config, stage).await;
     }
 }
 
-/// Reads until it is clear whether this is HTTP/2. `None`: the connection has ended before its first byte.
-async fn beginning<S: Stream>(stream: &mut S) -> Option<Bytes> {
-    let mut read = BytesMut::with_capacity(PREFACE.len());
-    loop {
+/// Reads until it is clear whether this is HTTP/2, or to the end of the connection.
+async fn beginning<S: Stream>(stream: &mut S, read: &mut BytesMut) {
+    while PREFACE.starts_with(read) && read.len() < PREFACE.len() {
         let rest = PREFACE.len() - read.len();
         let mut part = [0; PREFACE.len()];
         match stream.read(&mut part[..rest]).await {
             Ok(length) if length > 0 => read.extend_from_slice(&part[..length]),
-            _ if read.is_empty() => return None,
-            _ => return Some(read.freeze()),
-        }
-        if !PREFACE.starts_with(&read) || read.len() == PREFACE.len() {
-            return Some(read.freeze());
+            _ => return,
         }
     }
 }
 
 async fn over_http1<S: Stream, H: Handler>(
     io: S,
+    begun: Instant,
     client: ClientInfo,
     handler: Rc<H>,
     config: Rc<ServerConfig>,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let activity = Activity::new();
+    let head_limit = config.header_bytes.max(8192);
+    let activity = Activity::new(begun, head_limit);
     let (io, tap) = handler.tap(Watched {
         io,
         activity: activity.clone(),
@@ -148,10 +155,10 @@ async fn over_http1<S: Stream, H: Handler>(
         // The timers are our own: hyper's closes without a 408, and takes a pause between requests for a slow head.
         .header_read_timeout(None)
         .max_headers(config.header_count)
-        .max_buf_size(config.header_bytes.max(8192))
+        .max_buf_size(head_limit)
         .serve_connection(TokioIo::new(io), service);
     let mut graceful = false;
-    loop {
+    let words: Vec<u8> = loop {
         let due = http1_due(&activity, &config);
         tokio::select! {
             biased;
@@ -160,20 +167,54 @@ async fn over_http1<S: Stream, H: Handler>(
                 graceful = true;
                 std::pin::Pin::new(&mut conn).graceful_shutdown();
             }
-            _ = &mut conn => return,
+            ended = &mut conn => match ended {
+                Err(_) if activity.line_is_too_long() => break TOO_LONG.to_vec(),
+                // hyper has said why.
+                Err(error) if error.is_parse() => break Vec::new(),
+                _ => return,
+            },
             () = tokio::time::sleep_until(due) => match activity.waiting() {
                 Waiting::Idle(since) if since + config.keepalive_idle <= Instant::now() => return,
-                Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break,
+                Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break problem(Problem::RequestTimeout),
                 _ => {}
             },
         }
+    };
+    let io = conn.into_parts().io.into_inner();
+    let _ = tokio::time::timeout(LAST_WORDS, last_words(io, &words)).await;
+}
+
+/// A problem as bytes, for a connection that hyper does not answer on, or not any more.
+fn problem(problem: Problem) -> Vec<u8> {
+    let refusal = Refusal::from(problem);
+    let status = refusal.status();
+    let (parts, body) = refusal.into_response().into_parts();
+    let mut bytes = format!("HTTP/1.1 {status}\r\nconnection: close\r\n").into_bytes();
+    for (name, value) in &parts.headers {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
     }
-    let mut io = conn.into_parts().io.into_inner();
-    let _ = tokio::time::timeout(LAST_WORDS, async {
-        io.write_all(TOO_SLOW).await?;
-        io.shutdown().await
-    })
-    .await;
+    let body = body.into_inner().unwrap_or_default();
+    bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
+/// Tells a client that there are too many. Over TLS only a handshake could, and that is what there is no room for.
+pub(super) async fn turn_away(io: impl Stream) {
+    let words = problem(Problem::Overloaded);
+    let _ = tokio::time::timeout(LAST_WORDS, last_words(io, &words)).await;
+}
+
+/// Says something and closes in stages (RFC 9112, section 9.6): with unread bytes the kernel would make a reset of it, and the client
+/// might not get to read the answer.
+async fn last_words(mut io: impl Stream, words: &[u8]) -> std::io::Result<()> {
+    io.write_all(words).await?;
+    io.shutdown().await?;
+    tokio::io::copy(&mut io.take(LAST_BYTES), &mut tokio::io::sink()).await?;
+    Ok(())
 }
 
 /// When to look at the connection again. Often earlier than anything can be overdue, so that no timer has to be moved for each request;
@@ -194,7 +235,7 @@ async fn over_http2<S: Stream, H: Handler>(
     config: Rc<ServerConfig>,
     mut stage: watch::Receiver<Stage>,
 ) {
-    let activity = Activity::new();
+    let activity = Activity::new(Instant::now(), usize::MAX);
     let exchange = Rc::new(Exchange {
         handler,
         client: Rc::new(client),

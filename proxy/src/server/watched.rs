@@ -22,6 +22,9 @@ pub(super) struct Activity {
     idle_since: Cell<Instant>,
     /// When the first byte after that came.
     head_since: Cell<Option<Instant>>,
+    /// Bytes of the request line so far; `None` once it is complete.
+    line: Cell<Option<usize>>,
+    line_limit: usize,
 }
 
 /// What a connection waits for.
@@ -36,14 +39,35 @@ pub(super) enum Waiting {
 }
 
 impl Activity {
-    /// A new connection owes us a head from the start.
-    pub(super) fn new() -> Rc<Self> {
-        let now = Instant::now();
+    /// A new connection owes us a head from its start. A request line may have up to `line_limit` bytes.
+    pub(super) fn new(begun: Instant, line_limit: usize) -> Rc<Self> {
         Rc::new(Self {
             busy: Cell::new(0),
-            idle_since: Cell::new(now),
-            head_since: Cell::new(Some(now)),
+            idle_since: Cell::new(begun),
+            head_since: Cell::new(Some(begun)),
+            line: Cell::new(Some(0)),
+            line_limit,
         })
+    }
+
+    /// Whether the client sent a longer request line than it may.
+    pub(super) fn line_is_too_long(&self) -> bool {
+        self.line.get().is_some_and(|line| line >= self.line_limit)
+    }
+
+    /// Takes note of bytes that came between requests, or within a head.
+    fn read(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.head_since.get().is_none() && !bytes.is_empty() {
+            self.head_since.set(Some(Instant::now()));
+        }
+        if let Some(line) = self.line.get() {
+            let complete = bytes.contains(&b'\n');
+            self.line.set((!complete).then_some(line + bytes.len()));
+        }
+        if self.line_is_too_long() {
+            return Err(io::Error::other("the request line is too long"));
+        }
+        Ok(())
     }
 
     pub(super) fn waiting(&self) -> Waiting {
@@ -67,6 +91,7 @@ impl Busy {
     pub(super) fn new(activity: &Rc<Activity>) -> Self {
         activity.busy.set(activity.busy.get() + 1);
         activity.head_since.set(None);
+        activity.line.set(Some(0));
         Self(activity.clone())
     }
 }
@@ -78,7 +103,7 @@ impl Drop for Busy {
     }
 }
 
-/// The client's I/O, watched for the first byte of a head.
+/// The client's I/O, watched for the first byte of a head and the end of its first line.
 pub(super) struct Watched<S> {
     pub(super) io: S,
     pub(super) activity: Rc<Activity>,
@@ -92,14 +117,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        let activity = &self.activity;
-        if activity.busy.get() == 0
-            && activity.head_since.get().is_none()
-            && buf.filled().len() > before
-        {
-            activity.head_since.set(Some(Instant::now()));
-        }
-        Poll::Ready(Ok(()))
+        Poll::Ready(if self.activity.busy.get() == 0 {
+            self.activity.read(&buf.filled()[before..])
+        } else {
+            Ok(())
+        })
     }
 }
 

@@ -1,0 +1,12 @@
+//! The proxy on the wire: the real program over real sockets, with a recording upstream or a real datastore behind it.
+//! One test program, so that it is linked once.
+
+mod cases;
+mod framing;
+mod http2;
+mod life;
+mod limits;
+mod metrics;
+mod responses;
+mod support;
+mod uploads;
