@@ -41,6 +41,16 @@ pub struct LeaseStoreHealth {
     pub changed: Option<String>,
 }
 
+/// Begins a new epoch, pushing the store's revision by at most so many; or says why not.
+pub type NewEpochTask = Box<
+    dyn Fn(
+            u64,
+        ) -> std::pin::Pin<
+            Box<dyn Future<Output = Result<crate::authority::EpochBegun, String>> + Send>,
+        > + Send
+        + Sync,
+>;
+
 /// Asks the lease store how it is.
 pub type LeaseStoreProbe = Box<dyn Fn() -> LeaseStoreHealth + Send + Sync>;
 
@@ -60,6 +70,8 @@ pub struct Admin {
     pub metric_scopes: MetricScopes,
     /// The lease store, if there is one.
     pub lease_store: Option<LeaseStoreProbe>,
+    /// `palisade new-epoch`.
+    pub new_epoch: NewEpochTask,
     /// Clients' connections.
     pub connections: Arc<crate::server::Counts>,
     /// When the certificate in front runs out.
@@ -91,6 +103,9 @@ impl Admin {
             (&Method::GET | &Method::HEAD, "/scopes") => json(StatusCode::OK, &self.scopes()),
             (&Method::GET | &Method::HEAD, "/") => {
                 page::page(&self.scopes(), &self.reasons().await)
+            }
+            (&Method::POST, "/new-epoch") if control => {
+                self.begin_epoch(query.unwrap_or_default()).await
             }
             (&Method::POST, "/settle") if control => self.settle(query.unwrap_or_default()).await,
             (_, "/metrics" | "/livez" | "/healthz" | "/readyz" | "/scopes" | "/") => text(
@@ -226,6 +241,23 @@ impl Admin {
         tokio::time::timeout(PROBE, reach)
             .await
             .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+    }
+
+    async fn begin_epoch(&self, query: &str) -> Answer {
+        let advance = query.strip_prefix("advance=").map_or(Ok(0), str::parse);
+        let Ok(advance) = advance else {
+            return text(StatusCode::BAD_REQUEST, "advance must be a number\n");
+        };
+        match (self.new_epoch)(advance).await {
+            Ok(begun) => {
+                tracing::warn!(floor = %begun.floor, revision = begun.revision, pushed = begun.pushed, "an operator began a new epoch");
+                let said = serde_json::json!({
+                    "floor": begun.floor.get(), "revision": begun.revision, "pushed": begun.pushed
+                });
+                json(StatusCode::OK, &said)
+            }
+            Err(why) => text(StatusCode::CONFLICT, &format!("{why}\n")),
+        }
     }
 
     /// `palisade settle`: makes it durable first, so that a crash right after does not ask again.

@@ -21,7 +21,7 @@ use palisade_lease::clock::Clock;
 use std::{
     pin::pin,
     sync::{
-        Arc, Weak,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
@@ -68,6 +68,15 @@ pub enum Closed {
     Reloaded,
 }
 
+/// What may be left of writes from before this run.
+#[derive(Clone, Copy, Debug)]
+pub struct Leftovers {
+    /// Until when it may be applied, where the state says that there is any.
+    pub until: Time,
+    /// How many new epochs have begun in this process: each counts everything from before as unsettled.
+    pub epochs: u64,
+}
+
 /// All scopes of one proxy.
 pub struct Gate {
     scopes: DashMap<Arc<str>, Arc<Cell>>,
@@ -76,8 +85,8 @@ pub struct Gate {
     authority: Option<Arc<dyn Authority>>,
     clock: Arc<dyn Clock>,
     settings: GateSettings,
-    /// Until when writes from before the start may be applied, if the last stop left any.
-    leftovers_until: Time,
+    /// Until when writes from before this run may be applied, if the last stop left any.
+    leftovers: Mutex<Leftovers>,
     /// The lease store is another one than before: nothing passes.
     frozen: AtomicBool,
     waiting: AtomicUsize,
@@ -100,7 +109,7 @@ impl Gate {
         settings: GateSettings,
         authority: impl FnOnce(&Weak<Self>) -> Option<Arc<dyn Authority>>,
     ) -> Arc<Self> {
-        let leftovers_until = match settings.settle {
+        let until = match settings.settle {
             Settle::After(settle) => clock.now().after(settle),
             Settle::Manual => Time::NEVER,
         };
@@ -110,7 +119,7 @@ impl Gate {
             authority: authority(gate),
             clock,
             settings,
-            leftovers_until,
+            leftovers: Mutex::new(Leftovers { until, epochs: 0 }),
             frozen: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             held: AtomicBool::new(false),
@@ -350,7 +359,7 @@ impl Gate {
                 floor: stored.floor,
                 opened: stored.opened,
             };
-            let leftovers = stored.unsettled.then_some(self.leftovers_until);
+            let leftovers = stored.unsettled.then(|| self.leftovers().until);
             Scope::load(self.authority.is_some(), floor, leftovers)
         }))
     }
@@ -412,9 +421,33 @@ impl Gate {
             .collect()
     }
 
-    /// Until when writes from before the start may still be applied, if the last stop left any.
-    pub fn leftovers_until(&self) -> Time {
-        self.leftovers_until
+    /// What may be left of earlier runs.
+    pub fn leftovers(&self) -> Leftovers {
+        *self
+            .leftovers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operator has begun a new epoch, which is durable: every scope is closed below this floor, and whatever was
+    /// sent before may still be applied until it has settled.
+    fn new_epoch(self: &Arc<Self>, floor: Token) {
+        let (now, until) = (self.clock.now(), self.settles_at());
+        {
+            let mut leftovers = self
+                .leftovers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *leftovers = Leftovers {
+                until,
+                epochs: leftovers.epochs + 1,
+            };
+        }
+        // Those that come to memory from now on are loaded as the epoch left them on disk.
+        let cells: Vec<_> = self.scopes.iter().map(|cell| Arc::clone(&cell)).collect();
+        for cell in cells {
+            self.event(&cell, |scope| scope.new_epoch(floor, until, now));
+        }
     }
 
     /// How many requests wait.
@@ -448,16 +481,22 @@ impl Reports for News {
         let Some(gate) = self.0.upgrade() else { return };
         let name: Arc<str> = scope.into();
         let in_memory = gate.scopes.contains_key(scope);
-        if !in_memory && !matches!(gate.load(scope), Ok(Some(_))) {
+        if !in_memory && !gate.floors.has_own(scope).unwrap_or(false) {
             return;
         }
         if let Ok(cell) = gate.cell(&name) {
             let now = gate.clock.now();
             gate.event(&cell, |scope| {
-                if scope.floor().is_some() {
+                if scope.takes_note() {
                     scope.granted(token, now);
                 }
             });
+        }
+    }
+
+    fn new_epoch(&self, floor: Token) {
+        if let Some(gate) = self.0.upgrade() {
+            gate.new_epoch(floor);
         }
     }
 

@@ -54,11 +54,7 @@ fn command(command: Command) -> u8 {
                 },
             )
         }
-        Command::NewEpoch(_) => fail(
-            exit::FAILED,
-            "new-epoch is not built yet. Until it is: stop the proxy, make sure that no write from before can still be applied, \
-             raise etcd's revision above the highest ever seen (etcdutl snapshot restore --bump-revision), and start with a new state folder.",
-        ),
+        Command::NewEpoch(args) => new_epoch(&args),
         Command::Completions { shell } => {
             cli::completions(shell, &mut std::io::stdout().lock());
             exit::OK
@@ -74,6 +70,32 @@ fn scopes(state: &StateArgs, json: bool) -> u8 {
             admin::table(answer)
         }
     })
+}
+
+const NEW_EPOCH: &str = "\
+A new epoch trusts the lease store as it is now. Every token from before is refused for ever, in every scope; writes
+that are under way count as unsettled. Do this only after a restore or a replacement of the lease store that you know of.
+Type yes to go on: ";
+
+fn new_epoch(args: &cli::NewEpochArgs) -> u8 {
+    if !args.yes && !confirmed() {
+        return fail(exit::FAILED, "nothing was changed");
+    }
+    let target = format!("/new-epoch?advance={}", args.advance.unwrap_or(0));
+    control(&args.state, Method::POST, &target, |answer| {
+        let said: serde_json::Value = serde_json::from_str(answer).unwrap_or_default();
+        format!(
+            "a new epoch has begun: tokens below {} are refused; the lease store is at revision {}\n",
+            said["floor"], said["revision"]
+        )
+    })
+}
+
+/// Asks on a terminal; without one nobody can say yes.
+fn confirmed() -> bool {
+    let mut answer = String::new();
+    let asked = write!(std::io::stderr().lock(), "{NEW_EPOCH}").is_ok();
+    asked && std::io::stdin().read_line(&mut answer).is_ok() && answer.trim() == "yes"
 }
 
 /// Asks the running proxy and prints what it says.

@@ -1,16 +1,16 @@
 //! `palisade run`: puts the parts together, and takes them down in order.
 
+mod leases;
 mod logging;
 mod reload;
 mod stop;
 
 use crate::{
-    admin::{self, Admin, AdminListener, CONTROL_SOCKET, LeaseStoreHealth, LeaseStoreProbe},
-    authority::{Authority, EtcdAuthority, EtcdOptions, EtcdTls},
+    admin::{self, Admin, AdminListener, CONTROL_SOCKET},
     cli::exit,
-    config::{self, Leases, Listen, Settings, Sources, Upstream},
+    config::{self, Listen, Settings, Sources, Upstream},
     forward::{AccessLog, Forwarder, Live, Shared, UpBody},
-    gate::{Gate, GateSettings, News, Settle},
+    gate::{Gate, GateSettings, Settle},
     metrics::{self, RequestMetrics},
     server::{self, Bound, ServerConfig},
     state::{OpenError, State},
@@ -18,13 +18,14 @@ use crate::{
     upstream::{Pool, PoolConfig, SocketConnector, Target, TlsTarget},
 };
 use arc_swap::ArcSwap;
+use leases::LeaseStore;
 use palisade_lease::clock::{BootClock, boot};
 use std::{
     io,
     path::Path,
     rc::Rc,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, AtomicUsize},
     },
     time::Duration,
@@ -116,7 +117,17 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         .transpose()?
         .map(Arc::new);
     let pool = pool_config(&settings)?;
-    let (gate, lease_store) = gate(&settings, &state, &control);
+    let addresses: Vec<String> = bound
+        .iter()
+        .map(|b| b.address().map_or_else(|| "unix".into(), |a| a.to_string()))
+        .collect();
+    let (gate, lease_store) = LeaseStore::with_gate(
+        &settings,
+        gate_settings(&settings),
+        &state,
+        &addresses.join(" "),
+        control.handle(),
+    )?;
     let shared = Arc::new(Shared {
         gate: Arc::clone(&gate),
         live: ArcSwap::from_pointee(live(&settings, 0)),
@@ -124,10 +135,6 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         header_bytes: settings.limits.header_bytes,
         metrics: RequestMetrics::new(),
     });
-    let addresses: Vec<String> = bound
-        .iter()
-        .map(|b| b.address().map_or_else(|| "unix".into(), |a| a.to_string()))
-        .collect();
     let tls_switch = front_tls
         .as_ref()
         .map(|tls| Arc::new(ArcSwap::new(tls.config())));
@@ -157,7 +164,8 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         stopping: AtomicBool::new(false),
         upstream: settings.upstream.clone(),
         metric_scopes: settings.metric_scopes.clone(),
-        lease_store,
+        lease_store: lease_store.probe(),
+        new_epoch: lease_store.new_epoch(),
         connections: running.counts(),
         certificate: front_tls.clone(),
     });
@@ -191,6 +199,7 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         tracing::error!("a thread has panicked; the stop counts as unclean");
         return Err(system("running")(io::Error::other("a thread has panicked")));
     }
+    control.block_on(lease_store.stop());
     let unsettled = gate.unsettled();
     tracing::info!(unsettled = unsettled.len(), "stopped");
     state
@@ -298,14 +307,9 @@ fn live(settings: &Settings, table: u64) -> Live {
     }
 }
 
-/// The gate and the lease store behind it, which know each other.
-fn gate(
-    settings: &Settings,
-    state: &Arc<State>,
-    control: &tokio::runtime::Runtime,
-) -> (Arc<Gate>, Option<LeaseStoreProbe>) {
+fn gate_settings(settings: &Settings) -> GateSettings {
     let fence = &settings.fence;
-    let gate_settings = GateSettings {
+    GateSettings {
         settle: match fence.settle {
             config::Settle::After(settle) => Settle::After(settle),
             config::Settle::Manual => Settle::Manual,
@@ -313,60 +317,7 @@ fn gate(
         abort_after: fence.abort_after,
         drain_timeout: fence.drain_timeout,
         waiting: settings.limits.waiting,
-    };
-    let mut store = None;
-    let gate = Gate::new(
-        Arc::clone(state) as _,
-        Arc::new(BootClock),
-        gate_settings,
-        |gate: &Weak<Gate>| {
-            let authority = etcd_options(settings).map(|options| {
-                EtcdAuthority::start(
-                    control.handle(),
-                    options,
-                    Arc::clone(state),
-                    Arc::new(News(gate.clone())),
-                )
-            });
-            store.clone_from(&authority);
-            authority.map(|authority| authority as Arc<dyn Authority>)
-        },
-    );
-    // What was reported before the gate was there.
-    if state.frozen().is_some() {
-        crate::authority::Reports::trusted(&News(Arc::downgrade(&gate)), false);
     }
-    let probe = store.map(|store| {
-        let probe: LeaseStoreProbe = Box::new(move || {
-            let health = store.health();
-            let away = (!health.up).then(|| {
-                health
-                    .failure
-                    .map_or_else(|| "not asked yet".to_owned(), |why| why.to_string())
-            });
-            LeaseStoreHealth {
-                away,
-                changed: health.changed.map(|why| why.to_string()),
-            }
-        });
-        probe
-    });
-    (gate, probe)
-}
-
-fn etcd_options(settings: &Settings) -> Option<EtcdOptions> {
-    let Leases::Etcd { endpoints, tls } = &settings.leases else {
-        return None;
-    };
-    let etcd = &settings.etcd;
-    let mut options = EtcdOptions::new(endpoints.iter().cloned());
-    options.prefix.clone_from(&etcd.prefix);
-    options.user = etcd.user.clone().zip(etcd.password_file.clone());
-    options.tls = tls.then(|| EtcdTls {
-        ca: etcd.ca.clone(),
-        identity: etcd.cert.clone().zip(etcd.key.clone()),
-    });
-    Some(options)
 }
 
 async fn listen_admin(settings: &Settings, admin: &Arc<Admin>) -> Result<(), RunError> {
@@ -426,15 +377,20 @@ async fn upkeep(
     state: Arc<State>,
     settle: config::Settle,
 ) {
-    let run = state.run();
-    let mut leftovers = matches!(settle, config::Settle::After(_));
+    // Leftovers of the run that is under way, until that was said to be settled. A new epoch begins another run.
+    let by_time = matches!(settle, config::Settle::After(_));
+    let (mut run, mut epochs, mut left) = (state.run(), 0, by_time);
     loop {
-        let left = gate.leftovers_until().since(boot());
-        if leftovers && left.is_zero() {
-            leftovers = false;
+        let leftovers = gate.leftovers();
+        if leftovers.epochs != epochs {
+            (run, epochs, left) = (state.run(), leftovers.epochs, by_time);
+        }
+        let wait = leftovers.until.since(boot());
+        if left && wait.is_zero() {
+            left = false;
             state.all_settled(run);
         }
-        tokio::time::sleep(if leftovers { SWEEP.min(left) } else { SWEEP }).await;
+        tokio::time::sleep(if left { SWEEP.min(wait) } else { SWEEP }).await;
         gate.sweep();
         prometheus.run_upkeep();
     }

@@ -48,6 +48,8 @@ pub type Durable = Box<dyn FnOnce(Result<(), StateError>) + Send>;
 pub trait Floors: Send + Sync {
     /// What is stored for a scope. May read the disk.
     fn load(&self, scope: &str) -> Result<Option<Stored>, StateError>;
+    /// Whether a scope has a floor of its own on disk, apart from what a new epoch closed for all. May read the disk.
+    fn has_own(&self, scope: &str) -> Result<bool, StateError>;
     /// Makes a floor durable as closed and not opened; one that is not above the stored floor changes nothing.
     fn close(&self, scope: &Arc<str>, floor: Token, done: Durable);
     /// Records, some time later, that this floor has opened and that nothing from before it is unsettled; only if the
@@ -303,6 +305,10 @@ impl Drop for State {
 impl Floors for State {
     fn load(&self, scope: &str) -> Result<Option<Stored>, StateError> {
         sql::load(&self.reader(), scope).map_err(unreadable)
+    }
+
+    fn has_own(&self, scope: &str) -> Result<bool, StateError> {
+        sql::has(&self.reader(), scope).map_err(unreadable)
     }
 
     fn close(&self, scope: &Arc<str>, floor: Token, done: Durable) {

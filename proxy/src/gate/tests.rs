@@ -37,6 +37,10 @@ impl Floors for Disk {
         Ok(self.rows.lock().unwrap().get(scope).copied())
     }
 
+    fn has_own(&self, scope: &str) -> Result<bool, StateError> {
+        Ok(self.rows.lock().unwrap().contains_key(scope))
+    }
+
     fn close(&self, scope: &Arc<str>, floor: Token, done: Durable) {
         self.held
             .lock()

@@ -101,6 +101,12 @@ pub(super) fn load(db: &Connection, scope: &str) -> Result<Option<Stored>> {
     })
 }
 
+/// Whether a scope has a row.
+pub(super) fn has(db: &Connection, scope: &str) -> Result<bool> {
+    db.prepare_cached("SELECT 1 FROM floors WHERE scope = ?1")?
+        .exists([scope])
+}
+
 /// How many scopes have a row.
 pub(super) fn count(db: &Connection) -> Result<u64> {
     db.query_row("SELECT count(*) FROM floors", [], |row| number(row, 0))

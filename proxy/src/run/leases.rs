@@ -1,0 +1,179 @@
+//! The lease store that the settings name, behind the gate.
+
+use super::RunError;
+use crate::{
+    admin::{LeaseStoreHealth, LeaseStoreProbe, NewEpochTask},
+    authority::{
+        Authority, EtcdAuthority, EtcdOptions, EtcdTls, Registration, Reports, SqliteAuthority,
+        StoreHealth,
+    },
+    config::{Leases, Settings},
+    gate::{Gate, GateSettings, News},
+    state::State,
+};
+use palisade_lease::{clock::BootClock, name::LeaseName, sqlite};
+use std::{
+    io,
+    os::unix::fs::MetadataExt,
+    path::PathBuf,
+    sync::{Arc, Weak},
+};
+use tokio::runtime::Handle;
+
+/// The lease store.
+#[derive(Clone)]
+pub(super) enum LeaseStore {
+    /// None: the highest token seen is believed.
+    HighestSeen,
+    Etcd(Arc<EtcdAuthority>),
+    Sqlite(Arc<SqliteAuthority>),
+}
+
+impl LeaseStore {
+    /// The gate and the lease store behind it, which know each other.
+    pub(super) fn with_gate(
+        settings: &Settings,
+        gate_settings: GateSettings,
+        state: &Arc<State>,
+        address: &str,
+        handle: &Handle,
+    ) -> Result<(Arc<Gate>, Self), RunError> {
+        let mut made = Ok(Self::HighestSeen);
+        let gate = Gate::new(
+            Arc::clone(state) as _,
+            Arc::new(BootClock),
+            gate_settings,
+            |gate| {
+                made = Self::new(settings, state, address, gate);
+                made.as_ref().ok().and_then(Self::authority)
+            },
+        );
+        let store = made.map_err(super::system("starting to read the lease file"))?;
+        let news = News(Arc::downgrade(&gate));
+        // What an earlier run, or a file, reported before the gate was there.
+        if state.frozen().is_some() {
+            news.trusted(false);
+        }
+        if let Self::Etcd(etcd) = &store {
+            etcd.run(handle, Arc::new(news));
+        }
+        Ok((gate, store))
+    }
+
+    fn new(
+        settings: &Settings,
+        state: &Arc<State>,
+        address: &str,
+        gate: &Weak<Gate>,
+    ) -> io::Result<Self> {
+        Ok(match &settings.leases {
+            Leases::HighestSeen => Self::HighestSeen,
+            Leases::Etcd { endpoints, tls } => {
+                let mut options = etcd_options(settings, endpoints, *tls);
+                options.registration = Some(Registration {
+                    name: settings.name.clone(),
+                    address: address.to_owned(),
+                });
+                Self::Etcd(EtcdAuthority::new(options, Arc::clone(state)))
+            }
+            Leases::Sqlite(path) => {
+                let news = Arc::new(News(gate.clone()));
+                Self::Sqlite(SqliteAuthority::start(
+                    reader(path.clone()),
+                    Arc::clone(state),
+                    news,
+                )?)
+            }
+        })
+    }
+
+    fn authority(&self) -> Option<Arc<dyn Authority>> {
+        match self {
+            Self::HighestSeen => None,
+            Self::Etcd(etcd) => Some(Arc::clone(etcd) as _),
+            Self::Sqlite(file) => Some(Arc::clone(file) as _),
+        }
+    }
+
+    /// For readiness.
+    pub(super) fn probe(&self) -> Option<LeaseStoreProbe> {
+        let store = self.clone();
+        let health = move || match &store {
+            Self::HighestSeen => None,
+            Self::Etcd(etcd) => Some(etcd.health()),
+            Self::Sqlite(file) => Some(file.health()),
+        };
+        health()?;
+        Some(Box::new(move || health().map(shown).unwrap_or_default()))
+    }
+
+    /// `palisade new-epoch`.
+    pub(super) fn new_epoch(&self) -> NewEpochTask {
+        let store = self.clone();
+        Box::new(move |advance| {
+            let store = store.clone();
+            Box::pin(async move {
+                match &store {
+                    Self::Etcd(etcd) => etcd.new_epoch(advance).await.map_err(|error| error.to_string()),
+                    Self::Sqlite(_) => Err("a new epoch over a lease file is not built: stop the proxy, wait until no write from \
+                                            before can be applied any more, and start it with a new state folder and a new lease file"
+                        .to_owned()),
+                    Self::HighestSeen => Err("there is no lease store whose epoch could end".to_owned()),
+                }
+            })
+        })
+    }
+
+    /// Ends it.
+    pub(super) async fn stop(&self) {
+        match self {
+            Self::HighestSeen => {}
+            Self::Etcd(etcd) => etcd.stop().await,
+            Self::Sqlite(file) => file.stop(),
+        }
+    }
+}
+
+fn shown(health: StoreHealth) -> LeaseStoreHealth {
+    let why = || {
+        health
+            .failure
+            .as_ref()
+            .map_or_else(|| "not asked yet".to_owned(), ToString::to_string)
+    };
+    LeaseStoreHealth {
+        away: (!health.up).then(why),
+        changed: health.changed.map(|why| why.to_string()),
+    }
+}
+
+/// How etcd is reached.
+pub(super) fn etcd_options(settings: &Settings, endpoints: &[String], tls: bool) -> EtcdOptions {
+    let etcd = &settings.etcd;
+    let mut options = EtcdOptions::new(endpoints.iter().cloned());
+    options.prefix.clone_from(&etcd.prefix);
+    options.user = etcd.user.clone().zip(etcd.password_file.clone());
+    options.tls = tls.then(|| EtcdTls {
+        ca: etcd.ca.clone(),
+        identity: etcd.cert.clone().zip(etcd.key.clone()),
+    });
+    options
+}
+
+/// Reads a lease file; opened at the first question, and anew after a failure or when another file stands there.
+fn reader(path: PathBuf) -> crate::authority::ReadGrant {
+    let mut open: Option<(sqlite::Reader, (u64, u64))> = None;
+    Box::new(move |scope| {
+        let name = LeaseName::parse(scope).map_err(|error| error.to_string())?;
+        let file =
+            std::fs::metadata(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file = (file.dev(), file.ino());
+        let mut reader = match open.take() {
+            Some((reader, opened)) if opened == file => reader,
+            _ => sqlite::Reader::open(&path).map_err(|error| error.to_string())?,
+        };
+        let grant = reader.grant(&name).map_err(|error| error.to_string())?;
+        open = Some((reader, file));
+        Ok(grant)
+    })
+}
