@@ -134,7 +134,6 @@ fn keep_leaves_it_running_until_it_is_cleaned_up() {
 
     let (output, said) = demo.run(&["--clean"]);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(TcpStream::connect(etcd).is_err(), "etcd is gone");
     demo.assert_nothing_is_left();
 }
 

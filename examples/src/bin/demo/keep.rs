@@ -117,7 +117,10 @@ fn take_down(record: &Path) -> io::Result<()> {
 
 /// Ends the process that had this id and start time, and no other that has the id by now.
 fn end(pid: Pid, started: u64) {
-    let alive = || Stat::of(pid).is_some_and(|stat| stat.started == started && stat.state != 'Z');
+    // A process whose first thread has ended holds its sockets until the last one has.
+    let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let ended = |stat: Stat| stat.state == 'Z' && threads() <= 1;
+    let alive = || Stat::of(pid).is_some_and(|stat| stat.started == started && !ended(stat));
     if alive() {
         let _ = kill(pid, Signal::SIGKILL);
         wait_for("a server's end", || (!alive()).then_some(()));
