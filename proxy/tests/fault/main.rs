@@ -12,6 +12,7 @@
 mod client;
 mod crash;
 mod disk;
+mod epoch;
 mod handover;
 mod holder;
 mod large;

@@ -1,0 +1,189 @@
+//! A lease store that is not the one it was, a state folder that is gone, and leases in a file: the real proxy.
+
+use crate::{
+    client::put,
+    stage::{applied, proxy, take},
+};
+use palisade_lease::{LeaseOptions, LeaseUrl};
+use palisade_loadtest::{
+    origin::Origin,
+    proxy::Palisade,
+    servers::{Etcd, wait_for},
+};
+use std::{path::Path, process::Command};
+
+fn stage() -> (Etcd, Origin, Palisade) {
+    let etcd = Etcd::start().unwrap();
+    let origin = Origin::tcp().unwrap();
+    // A new epoch counts what came before as unsettled: short, since the last write waits for that.
+    let mut proxy = proxy(&origin)
+        .set("leases", etcd.url())
+        .set("fence.settle", "200ms");
+    proxy.start().unwrap();
+    (etcd, origin, proxy)
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([from, to])
+        .status()
+        .unwrap();
+    assert!(copied.success());
+}
+
+/// An etcd of a minute ago: same cluster, older revisions (etcd#16028).
+fn go_back(etcd: &mut Etcd, old: &Path) {
+    etcd.kill();
+    std::fs::remove_dir_all(etcd.data()).unwrap();
+    copy(old, &etcd.data());
+    etcd.start_again().unwrap();
+}
+
+/// etcd is restored from an older copy without a bump of its revisions. Its next grants have numbers that were granted
+/// before: nothing passes, a restart changes nothing, and after `new-epoch` the new holder writes while every older token
+/// stays refused.
+#[test]
+fn f12_a_restored_etcd_freezes_until_a_new_epoch() {
+    let (mut etcd, origin, mut proxy) = stage();
+    let first = take(&etcd, "default");
+    put("/x", first, "first").send(&proxy).is(204);
+    etcd.kill();
+    let old = etcd.folder().join("old");
+    copy(&etcd.data(), &old);
+    etcd.start_again().unwrap();
+    for _ in 0..20 {
+        etcd.ctl(&["put", "elsewhere", "x"]);
+    }
+    let second = take(&etcd, "default");
+    put("/x", second, "second").send(&proxy).is(204);
+    go_back(&mut etcd, &old);
+    // It is noticed without a request.
+    wait_for("the freeze", || {
+        proxy.has_logged("not trusted").then_some(())
+    });
+    put("/x", second, "frozen")
+        .send(&proxy)
+        .is_refused(503, "authority-changed");
+    assert!(proxy.admin_get("/readyz").contains("not trusted"));
+    proxy.kill();
+    proxy.start().unwrap();
+    put("/x", second, "frozen")
+        .send(&proxy)
+        .is_refused(503, "authority-changed");
+    // Too far behind to go on: it says by how much.
+    let refused = proxy.ask(&["new-epoch", "--yes"]).unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("--bump-revision"),
+        "{said}"
+    );
+    let begun = proxy
+        .ask(&["new-epoch", "--yes", "--advance", "1000"])
+        .unwrap();
+    assert!(
+        begun.status.success(),
+        "{}",
+        String::from_utf8_lossy(&begun.stderr)
+    );
+    put("/x", second, "from before")
+        .send(&proxy)
+        .is_refused(412, "stale-token");
+    let third = take(&etcd, "default");
+    assert!(third > second, "{third} is granted after {second}");
+    // What was sent before the epoch counts as unsettled until it has waited.
+    put("/x", third, "third").send(&proxy).is(204);
+    put("/x", second, "from before")
+        .send(&proxy)
+        .is_refused(412, "stale-token");
+    assert_eq!(applied(&origin), [first, second, third]);
+}
+
+/// The floor of an epoch is a number that nobody holds: who sends just that one is nobody's holder.
+#[test]
+fn f12_the_epochs_own_number_lets_nobody_in() {
+    let (etcd, origin, proxy) = stage();
+    let holder = take(&etcd, "default");
+    put("/x", holder, "true").send(&proxy).is(204);
+    let begun = proxy
+        .ask(&["new-epoch", "--yes", "--advance", "10"])
+        .unwrap();
+    let said = String::from_utf8_lossy(&begun.stdout).into_owned();
+    let floor = said
+        .split_whitespace()
+        .find_map(|word| word.parse::<u64>().ok())
+        .unwrap();
+    put("/x", floor, "forged")
+        .send(&proxy)
+        .is_refused(412, "not-holder");
+    put("/other", holder, "old")
+        .send(&proxy)
+        .is_refused(412, "stale-token");
+    assert_eq!(applied(&origin), [holder]);
+}
+
+/// Without a terminal and without --yes nothing happens.
+#[test]
+fn a_new_epoch_asks_first() {
+    let (etcd, _origin, proxy) = stage();
+    let holder = take(&etcd, "default");
+    put("/x", holder, "true").send(&proxy).is(204);
+    let asked = proxy.ask(&["new-epoch"]).unwrap();
+    assert!(!asked.status.success());
+    put("/x", holder, "still").send(&proxy).is(204);
+}
+
+/// The state folder is gone, and with it every floor: etcd knows that there was one (a member key with its id), so this is
+/// no "floor 0".
+#[test]
+fn f11_a_lost_state_folder_is_noticed() {
+    let (etcd, origin, mut proxy) = stage();
+    let holder = take(&etcd, "default");
+    put("/x", holder, "true").send(&proxy).is(204);
+    assert!(proxy.stop().success());
+    std::fs::remove_dir_all(proxy.state()).unwrap();
+    proxy.start().unwrap();
+    wait_for("the freeze", || {
+        proxy.has_logged("state folder").then_some(())
+    });
+    put("/x", holder, "after")
+        .send(&proxy)
+        .is_refused(503, "authority-changed");
+    assert_eq!(applied(&origin), [holder]);
+}
+
+/// Leases in a file of this host: the proxy verifies against it, and no server is needed.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_in_a_file_are_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leases.db");
+    let url = format!("sqlite:{}", file.display());
+    let origin = Origin::tcp().unwrap();
+    let mut proxy = proxy(&origin).set("leases", &url);
+    proxy.start().unwrap();
+    put("/x", 1, "nobody")
+        .send(&proxy)
+        .is_refused(503, "authority-unavailable");
+    let store = palisade_lease::open(&url.parse::<LeaseUrl>().unwrap()).unwrap();
+    let first = store
+        .acquire("default", LeaseOptions::default())
+        .await
+        .unwrap();
+    put("/x", first.token().get(), "first").send(&proxy).is(204);
+    let old = first.token().get();
+    first.release().await;
+    let second = store
+        .acquire("default", LeaseOptions::default())
+        .await
+        .unwrap();
+    put("/x", second.token().get(), "second")
+        .send(&proxy)
+        .is(204);
+    put("/x", old, "late")
+        .send(&proxy)
+        .is_refused(412, "stale-token");
+    put("/x", second.token().get() + 7, "forged")
+        .send(&proxy)
+        .is_refused(412, "not-holder");
+    assert_eq!(applied(&origin), [old, second.token().get()]);
+}
