@@ -93,7 +93,34 @@ fn an_orderly_stop_marks_what_it_did_not_wait_for() {
     assert_eq!(applied(&origin), [33, 34]);
 }
 
-/// The same over HTTP/2, with a client that is there and one that has gone: an orderly stop all the same.
+/// Workers and the proxy are stopped together, as when a machine is drained: a write whose client has gone is under way like any
+/// other, and its answer is waited for. So nothing is left to wait for at the next start.
+#[test]
+fn an_orderly_stop_waits_for_writes_whose_clients_have_gone() {
+    let (origin, mut proxy) = stage();
+    let sign = Sign::new();
+    origin.once("/x", hold(&sign));
+    let mut client = Http2::connect(&proxy);
+    let held = client.put("/x", 33);
+    sign.wait_reached();
+    drop((held, client));
+    wait_for("the proxy to notice", || {
+        (proxy.metric("palisade_connections") == 0.0).then_some(())
+    });
+    proxy.signal(Signal::SIGTERM);
+    let address = proxy.address();
+    wait_for("the listening socket to close", || {
+        TcpStream::connect(address).is_err().then_some(())
+    });
+    assert_eq!(proxy.scope("default").unwrap().in_flight, 1);
+    sign.give();
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(applied(&origin), [33]);
+    proxy.start().unwrap();
+    put("/x", 34, "new").send(&proxy).is(204);
+}
+
+/// What does not finish is dropped over HTTP/2 as well, with a client that is there and with one that has gone.
 #[test]
 fn an_orderly_stop_marks_what_streams_left() {
     let origin = Origin::tcp().unwrap();
