@@ -128,9 +128,9 @@ fn resident() -> u64 {
 #[expect(clippy::print_stdout, reason = "the program's output")]
 fn memory(_: &mut Criterion) {
     let folder = tempfile::tempdir().unwrap();
-    State::open(folder.path(), Options::default())
-        .and_then(|state| Ok(state.stop_clean(Vec::new()).unwrap()))
-        .unwrap();
+    let state = State::open(folder.path(), Options::default()).unwrap();
+    state.stop_clean(Vec::new()).unwrap();
+    drop(state);
     let db = rusqlite::Connection::open(folder.path().join("state.db")).unwrap();
     db.execute_batch(&format!(
         "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < {SCOPES})

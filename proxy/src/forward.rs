@@ -35,6 +35,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio_util::task::TaskTracker;
 use upload::Upload;
 
 /// What the threads of one proxy share.
@@ -75,6 +76,8 @@ pub struct Live {
 pub struct Forwarder<C: Connect> {
     shared: Arc<Shared>,
     pool: Pool<C, UpBody>,
+    /// Writes whose clients have gone.
+    survivors: TaskTracker,
 }
 
 /// A request that may go on.
@@ -88,7 +91,11 @@ struct Admitted {
 impl<C: Connect> Forwarder<C> {
     /// With connections of its own to upstream.
     pub fn new(shared: Arc<Shared>, pool: Pool<C, UpBody>) -> Self {
-        Self { shared, pool }
+        Self {
+            shared,
+            pool,
+            survivors: TaskTracker::new(),
+        }
     }
 
     /// The connections to upstream.
@@ -307,6 +314,11 @@ impl<C: Connect> Handler for Forwarder<C> {
         tap: Option<Heads>,
     ) -> impl Future<Output = Response<OutBody<C>>> {
         self.answer(request, client, tap)
+    }
+
+    async fn finished(&self) {
+        self.survivors.close();
+        self.survivors.wait().await;
     }
 }
 

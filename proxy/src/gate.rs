@@ -5,6 +5,7 @@
 //! that is being sent holds a [`Ticket`], and must say how it ended. A ticket that is dropped is ambiguous.
 
 mod cell;
+mod inside;
 mod ticket;
 
 pub use cell::ScopeView;
@@ -16,6 +17,7 @@ use crate::{
 };
 use cell::Cell;
 use dashmap::{DashMap, Entry};
+use inside::Doors;
 use palisade_fence::{Action, Arrival, Decision, Refused, Scope, Stored, Time, Token, Unreadable};
 use palisade_lease::clock::Clock;
 use std::{
@@ -98,7 +100,7 @@ pub struct Gate {
     /// The number of the route table that counts.
     table: AtomicU64,
     /// Requests that have passed and not ended: with the writes in flight, all that a reload waits for.
-    passes: AtomicUsize,
+    doors: Doors,
 }
 
 impl Gate {
@@ -126,7 +128,7 @@ impl Gate {
             released: Notify::new(),
             stopping: AtomicBool::new(false),
             table: AtomicU64::new(0),
-            passes: AtomicUsize::new(0),
+            doors: Doors::new(gate, settings.abort_after),
         })
     }
 
@@ -140,7 +142,7 @@ impl Gate {
         table: u64,
     ) -> Result<Pass, Closed> {
         // Counted as inside before looking whether a reload drains: one of the two sees the other.
-        let inside = Inside::enter(self);
+        let inside = self.doors.enter();
         if self.held.load(SeqCst) || self.table.load(SeqCst) != table {
             drop(inside);
             self.until_released().await?;
@@ -238,7 +240,7 @@ impl Gate {
 
     /// Whether nothing that was let through can still change anything.
     pub fn is_settled(&self) -> bool {
-        self.passes.load(SeqCst) == 0 && self.waiting() == 0 && self.unsettled().is_empty()
+        self.doors.nobody_inside() && self.waiting() == 0 && self.unsettled().is_empty()
     }
 
     /// How long after it was superseded a stale writer still writes is worth knowing: timeouts are set by it.
@@ -464,11 +466,6 @@ impl Gate {
     pub fn frozen(&self) -> bool {
         self.frozen.load(Relaxed)
     }
-
-    /// How long a handover lets older writes finish sending.
-    pub fn abort_after(&self) -> Duration {
-        self.settings.abort_after
-    }
 }
 
 /// The lease store's news, taken to the gate. A value of its own, since the gate and the lease store know each other.
@@ -504,22 +501,6 @@ impl Reports for News {
         if let Some(gate) = self.0.upgrade() {
             gate.frozen.store(!trusted, Relaxed);
         }
-    }
-}
-
-/// A request that is past the door: a reload waits for it.
-struct Inside(Arc<Gate>);
-
-impl Inside {
-    fn enter(gate: &Arc<Gate>) -> Self {
-        gate.passes.fetch_add(1, SeqCst);
-        Self(Arc::clone(gate))
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.0.passes.fetch_sub(1, SeqCst);
     }
 }
 

@@ -51,6 +51,11 @@ pub trait Handler: 'static {
         client: Rc<ClientInfo>,
         tap: Option<Self::Tap>,
     ) -> impl Future<Output = Response<Self::Body>>;
+
+    /// Resolves when nothing goes on any more that has outlived its connection. Asked for once, after the last connection's end.
+    fn finished(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
 }
 
 /// TLS in front: replaced as a whole when the certificate files change, for connections from then on.

@@ -5,14 +5,22 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
+use tokio_util::task::TaskTracker;
 
 /// Polled in place while somebody awaits it, so that the common path needs no task of its own; moved to a local task when
 /// it is dropped before its end: a client that goes away does not un-send a write.
-pub(super) struct Survive<T: 'static>(Option<Pin<Box<dyn Future<Output = T>>>>);
+pub(super) struct Survive<T: 'static> {
+    future: Option<Pin<Box<dyn Future<Output = T>>>>,
+    survivors: TaskTracker,
+}
 
 impl<T: 'static> Survive<T> {
-    pub(super) fn new(future: impl Future<Output = T> + 'static) -> Self {
-        Self(Some(Box::pin(future)))
+    /// `survivors` counts those that go on alone.
+    pub(super) fn new(future: impl Future<Output = T> + 'static, survivors: &TaskTracker) -> Self {
+        Self {
+            future: Some(Box::pin(future)),
+            survivors: survivors.clone(),
+        }
     }
 }
 
@@ -20,12 +28,12 @@ impl<T: 'static> Future for Survive<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(future) = &mut self.0 else {
+        let Some(future) = &mut self.future else {
             panic!("polled after it was done");
         };
         let polled = future.as_mut().poll(cx);
         if polled.is_ready() {
-            self.0 = None;
+            self.future = None;
         }
         polled
     }
@@ -33,8 +41,9 @@ impl<T: 'static> Future for Survive<T> {
 
 impl<T: 'static> Drop for Survive<T> {
     fn drop(&mut self) {
-        if let Some(future) = self.0.take() {
-            tokio::task::spawn_local(async move { drop(future.await) });
+        if let Some(future) = self.future.take() {
+            self.survivors
+                .spawn_local(async move { drop(future.await) });
         }
     }
 }

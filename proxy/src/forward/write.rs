@@ -44,7 +44,10 @@ impl<C: Connect> Forwarder<C> {
             .map_err(|Superseded { highest }| superseded(highest))?;
         exchange.started();
         let started = clock::boot();
-        let ended = Survive::new(send(conn.send(request, None), ticket, live.settle));
+        let ended = Survive::new(
+            send(conn.send(request, None), ticket, live.settle),
+            &self.survivors,
+        );
         let response = match live.request_timeout {
             None => ended.await?,
             // Nobody waits for it any more; it goes on, since its answer still settles it.

@@ -53,6 +53,15 @@ impl Cell {
             .unwrap_or_else(|poisoned: PoisonError<_>| panic!("scope {}: {poisoned}", self.name))
     }
 
+    /// A write has ended for good. Nothing is to be carried out after it; that comes with the next decision of those who
+    /// wait, and who are woken if there are any: each of them was counted before it looked at the scope.
+    pub(super) fn settled(&self, token: Token) {
+        self.lock().settled(token);
+        if self.waiting.load(Relaxed) > 0 {
+            self.changed.notify_waiters();
+        }
+    }
+
     pub(super) fn view(&self, clock: &Arc<dyn Clock>) -> ScopeView {
         let now = clock.now();
         let mut scope = self.lock();

@@ -1,6 +1,9 @@
 //! What a request holds once it was let through.
 
-use super::{Cell, Gate, Inside};
+use super::{
+    Cell,
+    inside::{Inside, WayBack},
+};
 use palisade_fence::{End, Superseded, Time, Token};
 use std::{
     pin::pin,
@@ -30,9 +33,9 @@ impl Pass {
     /// scope meanwhile; then nothing of it may be sent.
     pub fn start(self) -> Result<Ticket, Superseded> {
         self.cell.lock().start(self.token)?;
-        let gate = Arc::clone(&self.inside.0);
+        // In flight now, so it may leave: a reload looks at both.
         Ok(Ticket {
-            gate,
+            way_back: self.inside.way_back(),
             cell: self.cell,
             token: self.token,
             ended: false,
@@ -50,7 +53,7 @@ impl Pass {
 /// A write in flight. It must say how it ended; one that is dropped without a word is ambiguous.
 #[must_use = "a write in flight must be ended: dropped, it is ambiguous and holds up the next handover"]
 pub struct Ticket {
-    gate: Arc<Gate>,
+    way_back: WayBack,
     cell: Arc<Cell>,
     token: Token,
     ended: bool,
@@ -62,8 +65,7 @@ impl Ticket {
     pub fn end(mut self, end: End) {
         if end.settled {
             self.ended = true;
-            self.gate
-                .event(&self.cell, |scope| scope.settled(self.token));
+            self.cell.settled(self.token);
         }
     }
 
@@ -81,18 +83,19 @@ impl Ticket {
     pub async fn cut_at(&self) -> Time {
         closed_above(&self.cell, self.token)
             .await
-            .after(self.gate.abort_after())
+            .after(self.way_back.abort_after())
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.ended {
-            let until = self.gate.settles_at();
+        if !self.ended
+            && let Some(gate) = self.way_back.gate()
+        {
+            let until = gate.settles_at();
             tracing::warn!(scope = %self.cell.name, token = %self.token, "a write's outcome is unknown: the next handover waits until it is settled");
             metrics::counter!("palisade_ambiguous_total").increment(1);
-            self.gate
-                .event(&self.cell, |scope| scope.ambiguous(self.token, until));
+            gate.event(&self.cell, |scope| scope.ambiguous(self.token, until));
         }
     }
 }

@@ -136,7 +136,7 @@ async fn run<H: Handler>(
     make: impl FnOnce() -> Rc<H>,
     config: ServerConfig,
     counts: Arc<Counts>,
-    stage: watch::Receiver<Stage>,
+    mut stage: watch::Receiver<Stage>,
 ) {
     let config = Rc::new(config);
     let handler = make();
@@ -156,4 +156,10 @@ async fn run<H: Handler>(
         }
     }
     while serving.join_next().await.is_some() {}
+    // What has outlived its client has as much time as the rest.
+    tokio::select! {
+        biased;
+        () = handler.finished() => {}
+        _ = stage.wait_for(|stage| *stage == Stage::Stopped) => {}
+    }
 }

@@ -90,6 +90,38 @@ fn f05_a_new_holders_read_sees_the_old_holders_write() {
     assert_eq!(claim.body, "old");
 }
 
+/// A write that was sent completely is waited for, however long upstream takes: its answer settles it without any assumption.
+/// Only what is still being sent is cut when `abort_after` is over.
+#[test]
+fn what_was_sent_completely_is_not_cut() {
+    let (origin, proxy) = stage_with(|proxy| {
+        proxy
+            .set("fence.abort_after", "100ms")
+            .set("fence.settle", "manual")
+    });
+    let sign = Sign::new();
+    origin.once("/x", hold(&sign));
+    let complete = put("/x", 33, "complete").begin(&proxy);
+    sign.wait_reached();
+    let mut stalled = Call::new("PUT", "/y")
+        .token(33)
+        .field("Content-Length: 1000000")
+        .begin(&proxy);
+    stalled.more(&[b'o'; 500_000]);
+    origin.wait_arrivals("/y", 1);
+    let new = put("/x", 34, "new").begin(&proxy);
+    // By this one's cut it is known that the time is over.
+    stalled.answer().is_unknown(502);
+    let scope = proxy.scope("default").unwrap();
+    assert_eq!((scope.in_flight, scope.settling), (1, 1), "{scope:?}");
+    assert!(proxy.ask(&["settle", "default"]).unwrap().status.success());
+    assert!(!new.is_answered() && !complete.is_answered());
+    sign.give();
+    complete.answer().is(204);
+    new.answer().is(204);
+    assert_eq!(applied(&origin), [33, 34]);
+}
+
 /// A token newer than the one that waits takes its place, and what waited is told so.
 #[test]
 fn a_still_newer_token_supersedes_the_one_that_waits() {

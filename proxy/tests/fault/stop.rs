@@ -1,7 +1,7 @@
 //! Ends in order, and ends that are not.
 
 use crate::{
-    client::{get, put},
+    client::{Http2, get, put},
     stage::{applied, hold, proxy, stage, wait_waiting},
 };
 use nix::sys::signal::Signal;
@@ -91,6 +91,67 @@ fn an_orderly_stop_marks_what_it_did_not_wait_for() {
     assert!(proxy.ask(&["settle", "default"]).unwrap().status.success());
     new.answer().is(204);
     assert_eq!(applied(&origin), [33, 34]);
+}
+
+/// Workers and the proxy are stopped together, as when a machine is drained: a write whose client has gone is under way like any
+/// other, and its answer is waited for. So nothing is left to wait for at the next start.
+#[test]
+fn an_orderly_stop_waits_for_writes_whose_clients_have_gone() {
+    let (origin, mut proxy) = stage();
+    let sign = Sign::new();
+    origin.once("/x", hold(&sign));
+    let mut client = Http2::connect(&proxy);
+    let held = client.put("/x", 33);
+    sign.wait_reached();
+    drop((held, client));
+    wait_for("the proxy to notice", || {
+        (proxy.metric("palisade_connections") == 0.0).then_some(())
+    });
+    proxy.signal(Signal::SIGTERM);
+    let address = proxy.address();
+    wait_for("the listening socket to close", || {
+        TcpStream::connect(address).is_err().then_some(())
+    });
+    assert_eq!(proxy.scope("default").unwrap().in_flight, 1);
+    sign.give();
+    assert_eq!(proxy.wait().code(), Some(0));
+    assert_eq!(applied(&origin), [33]);
+    proxy.start().unwrap();
+    put("/x", 34, "new").send(&proxy).is(204);
+}
+
+/// What does not finish is dropped over HTTP/2 as well, with a client that is there and with one that has gone.
+#[test]
+fn an_orderly_stop_marks_what_streams_left() {
+    let origin = Origin::tcp().unwrap();
+    let mut proxy = proxy(&origin)
+        .set("fence.settle", "manual")
+        .set("limits.shutdown_timeout", "300ms");
+    proxy.start().unwrap();
+    let (there, gone) = (Sign::new(), Sign::new());
+    origin.once("/there", hold(&there));
+    origin.once("/gone", hold(&gone));
+    let mut client = Http2::connect(&proxy);
+    let stays = client.put("/there", 33);
+    let goes = client.put("/gone", 33);
+    there.wait_reached();
+    gone.wait_reached();
+    drop(goes);
+    wait_for("the proxy to notice", || {
+        let gone = |line: &palisade_loadtest::proxy::Line| {
+            line.get("reason")
+                .is_some_and(|reason| reason == "client-gone")
+        };
+        proxy.log().iter().any(gone).then_some(())
+    });
+    assert_eq!(proxy.stop().code(), Some(0));
+    drop((stays, client));
+    proxy.start().unwrap();
+    let new = put("/x", 34, "new").begin(&proxy);
+    wait_waiting(&proxy, "default", 34);
+    assert!(!new.is_answered());
+    assert!(proxy.ask(&["settle", "default"]).unwrap().status.success());
+    new.answer().is(204);
 }
 
 /// A second signal ends it at once, and the next start counts that as a crash.
