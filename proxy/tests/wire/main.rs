@@ -2,6 +2,7 @@
 //! One test program, so that it is linked once.
 
 mod cases;
+mod clients;
 mod framing;
 mod http2;
 mod life;
