@@ -463,3 +463,31 @@ async fn an_expectation_is_met_or_refused_without_the_body() {
     }
     assert_eq!(origin.arrivals_at("/x").len(), 1);
 }
+
+/// RFC 6585, section 5; RFC 9110, section 15.5.15; RFC 9113, section 10.5.1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_is_too_large_is_told_so() {
+    let origin = upstream();
+    let proxy = proxy(&origin);
+    let head = |fields: usize, size: usize, target: usize| {
+        let mut request = write_to(&format!("/{}", "a".repeat(target)));
+        for number in 0..fields {
+            let name = HeaderName::try_from(format!("x-{number}")).unwrap();
+            let value = HeaderValue::try_from("b".repeat(size)).unwrap();
+            request.headers_mut().insert(name, value);
+        }
+        request
+    };
+    for (request, status) in [
+        (head(50, 100, 1000), 200),
+        (head(110, 1, 1), 431),
+        (head(40, 2000, 1), 431),
+        (head(1, 1, 33 * 1024), 414),
+    ] {
+        let (mut client, connection) = connect(proxy.address()).await;
+        let (response, _) = client.send_request(request, true).unwrap();
+        assert_eq!(response.await.unwrap().status().as_u16(), status);
+        connection.abort();
+    }
+    assert_eq!(origin.arrivals().len(), 2);
+}

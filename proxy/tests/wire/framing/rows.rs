@@ -380,6 +380,7 @@ fn sizes() -> Vec<Row> {
         abc("field-30-KiB", "RFC 6585 5", &format!("X-Y: {}\r\n", "a".repeat(30 * 1024)), ABC),
         abc("head-too-large", "RFC 6585 5", &format!("X-Y: {}\r\n", "a".repeat(70 * 1024)), Want::Refused(431, None)),
         target("target-8-KiB", "RFC 9110 15.5.15", Box::leak(format!("/{}", "a".repeat(8192)).into_boxed_str()), saw(Box::leak(format!("/{}", "a".repeat(8192)).into_boxed_str()), "abc", "")),
+        target("target-33-KiB", "RFC 9110 15.5.15", &format!("/{}", "a".repeat(33 * 1024)), Want::Refused(414, None)),
         target("target-too-long", "RFC 9110 15.5.15", &format!("/{}", "a".repeat(66_000)), Want::Refused(414, None)),
     ]
 }
