@@ -35,6 +35,25 @@ need_test() {
   need_demo
   lacks etcd-client etcd_has etcdctl
   lacks python3 command -v python3
+  lacks python3-venv python3 -c 'import ensurepip, venv'
+  # promtool, and the WebDAV suite.
+  lacks prometheus command -v promtool
+  lacks litmus command -v litmus
+}
+
+# Real clients and stores from PyPI, in a folder of their own. Without them their tests say that they were skipped.
+packages='boto3==1.44.* moto[server]==5.* requests==2.* httpx[http2]==0.28.* wsgidav==4.* cheroot'
+need_pip() {
+  venv=${CARGO_TARGET_DIR:-target}/venv
+  [ "$(cat "$venv/installed" 2>/dev/null)" != "$packages" ] || return 0
+  echo "Installing by pip into $venv: $packages"
+  # shellcheck disable=SC2086 # the packages are meant to be split
+  if python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check $packages; then
+    echo "$packages" >"$venv/installed"
+  else
+    echo 'pip could not install them; the tests that need them will be skipped.' >&2
+    rm -rf "$venv"
+  fi
 }
 
 case ${1-} in
@@ -49,7 +68,12 @@ if ! command -v cargo >/dev/null; then
   echo "No Rust toolchain here: install one from https://rustup.rs, then run this again." >&2
   exit 69
 fi
-[ -n "$missing" ] || exit 0
+# then_pip: what comes after the packages of the distribution.
+then_pip() {
+  cd "$(dirname "$0")/.."
+  [ "$1" != test ] || need_pip
+}
+[ -n "$missing" ] || { then_pip "$1"; exit 0; }
 
 if ! command -v apt-get >/dev/null; then
   echo "Missing:$missing (Debian's names). There is no apt-get here, so please install them yourself." >&2
@@ -80,7 +104,13 @@ export DEBIAN_FRONTEND=noninteractive
 apt-get -qq update </dev/null
 apt-get -qq install -y --no-install-recommends "$@" </dev/null >/dev/null
 for package; do
-  [ "$package" = etcd-server ] && [ -d /run/systemd/system ] && systemctl --quiet disable etcd.service
+  case $package in
+    etcd-server) service=etcd ;;
+    prometheus) service=prometheus ;;
+    *) continue ;;
+  esac
+  [ ! -d /run/systemd/system ] || systemctl --quiet disable "$service.service"
 done
 exit 0
 ROOT
+then_pip "$1"

@@ -24,7 +24,8 @@ use crate::{
 };
 use access::Exchange;
 use arc_swap::ArcSwap;
-use http::{HeaderValue, Request, Response, Uri, Version, header, request};
+use http::{HeaderValue, Method, Request, Response, Uri, Version, header, request};
+use http_body::Body as _;
 use palisade_fence::{Refused, Superseded, Token, Unreadable};
 use palisade_lease::clock;
 use std::{
@@ -113,6 +114,7 @@ impl<C: Connect> Forwarder<C> {
         let live = self.shared.live.load_full();
         let mut exchange = Exchange::begin(&self.shared, &live, &parts, &client);
         let mut upload = Upload::new(body, live.buffer_body);
+        let is_head = parts.method == Method::HEAD;
         let result = match self.admit(&parts, tap.as_ref(), &mut exchange).await {
             Ok(admitted) => {
                 self.forward(parts, &mut upload, &client, admitted, &mut exchange)
@@ -124,6 +126,9 @@ impl<C: Connect> Forwarder<C> {
             Ok(response) => exchange.answered(response),
             Err(refusal) => {
                 let mut response = exchange.refused(refusal);
+                if is_head {
+                    response = without_content(response);
+                }
                 if let Some(body) = upload.into_unread() {
                     let limits = DrainLimits {
                         keep_alive: live.buffer_body as u64,
@@ -320,6 +325,17 @@ impl<C: Connect> Handler for Forwarder<C> {
         self.survivors.close();
         self.survivors.wait().await;
     }
+}
+
+/// The answer to HEAD (RFC 9110, section 9.3.2). Over HTTP/2 hyper would send its content all the same.
+fn without_content<C: Connect>(mut response: Response<OutBody<C>>) -> Response<OutBody<C>> {
+    if let Some(length) = response.body().size_hint().exact() {
+        let length = HeaderValue::from(length);
+        response
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, length);
+    }
+    response.map(OutBody::emptied)
 }
 
 /// The request as upstream gets it: path and query, host and end-to-end fields byte for byte as they came.

@@ -214,7 +214,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn more_connections_than_allowed_are_closed_at_once_and_counted() {
+fn more_connections_than_allowed_are_told_so_and_counted() {
     let server = serve(ServerConfig {
         connections: 2,
         ..patient()
@@ -225,7 +225,12 @@ fn more_connections_than_allowed_are_closed_at_once_and_counted() {
         answer(stream);
     }
     let mut third = connect(server.address);
-    assert_eq!(third.read(&mut [0; 1]).unwrap_or(0), 0);
+    let mut told = String::new();
+    third.read_to_string(&mut told).unwrap();
+    assert!(
+        told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: 1\r\n"),
+        "{told}"
+    );
     let counts = server.running.counts();
     assert_eq!(counts.refused.load(Ordering::Relaxed), 1);
     held.pop();

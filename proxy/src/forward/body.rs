@@ -145,6 +145,17 @@ impl<C: Connect> OutBody<C> {
         }
     }
 
+    /// Nothing of it, and what was counted and logged all the same.
+    pub(super) fn emptied(self) -> Self {
+        Self {
+            content: Content::Read {
+                body: None,
+                whole: true,
+            },
+            ..self
+        }
+    }
+
     pub(super) fn with(self, exchange: Exchange) -> Self {
         Self {
             exchange: Some(exchange),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::refusal::{Problem, Refusal};
 use bytes::BytesMut;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, header};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::{
     body::Incoming,
     server::conn::{http1, http2},
@@ -292,7 +292,13 @@ async fn answer<H: Handler>(
     let uploading = Busy::new(&exchange.activity);
     let request = ClientBody::wrap(request, exchange.config.body_idle_timeout, uploading);
     if target_length(request.uri()) > exchange.config.target_bytes {
-        return Ok(too_long(request, busy));
+        // RFC 9110, section 15.5.15.
+        return Ok(too_large(StatusCode::URI_TOO_LONG, request, busy));
+    }
+    if request.headers().len() > exchange.config.header_count {
+        // RFC 6585, section 5. Over HTTP/1.1 hyper has counted them already.
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Ok(too_large(status, request, busy));
     }
     let (client, tap) = (exchange.client.clone(), exchange.tap.clone());
     let response = exchange.handler.clone().handle(request, client, tap).await;
@@ -307,16 +313,24 @@ fn target_length(uri: &Uri) -> usize {
         .map_or(0, |target| target.as_str().len())
 }
 
-/// RFC 9110, section 15.5.15.
-fn too_long<B>(request: Request<ClientBody>, busy: Busy) -> Response<BusyBody<B>> {
+/// A bare refusal of a head that is too large in one way or another.
+fn too_large<B>(
+    status: StatusCode,
+    request: Request<ClientBody>,
+    busy: Busy,
+) -> Response<BusyBody<B>> {
     let mut response = Response::new(BusyBody {
         body: None,
         _busy: busy,
     });
-    *response.status_mut() = StatusCode::URI_TOO_LONG;
+    *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert("x-fence-outcome", HeaderValue::from_static("refused"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    if request.version() < Version::HTTP_2 {
+        // The tap still holds this head, so that a next request would be compared with it.
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     refuse_body(&mut response, request.into_body(), DrainLimits::default());
     response
 }

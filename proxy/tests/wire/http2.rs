@@ -361,3 +361,133 @@ async fn a_stop_ends_an_idle_connection() {
     assert_eq!(proxy.wait().code(), Some(0));
     assert!(proxy.lines().iter().all(|line| !line.contains("ERROR")));
 }
+
+/// RFC 9110, sections 9.3.2, 15.3.5 and 15.4.5; RFC 9113, section 8.2.2: no content where none may be, no field of a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_what_http2_allows() {
+    let origin = upstream();
+    let proxy = proxy(&origin);
+    let (client, connection) = connect(proxy.address()).await;
+    let rows = [
+        (
+            "GET",
+            "100",
+            "HTTP/1.1 200 OK\r\nConnection: x-hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            200,
+            "abc",
+        ),
+        (
+            "GET",
+            "100",
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 12345\r\n\r\n",
+            304,
+            "",
+        ),
+        ("PUT", "100", "HTTP/1.1 204 No Content\r\n\r\n", 204, ""),
+        (
+            "HEAD",
+            "100",
+            "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\n\r\n",
+            200,
+            "",
+        ),
+        ("HEAD", "99", "", 412, ""),
+    ];
+    for (method, token, answer, status, body) in rows {
+        if !answer.is_empty() {
+            origin.once("/x", vec![Step::ReadBody, Step::Raw(answer.into())]);
+        }
+        let request = Request::builder()
+            .method(method)
+            .uri("http://db/x")
+            .header("x-fence-token", token)
+            .body(())
+            .unwrap();
+        let mut client = client.clone().ready().await.unwrap();
+        let (response, _) = client.send_request(request, true).unwrap();
+        let response = whole(response).await.unwrap();
+        assert_eq!(response.status().as_u16(), status, "{method} {answer}");
+        assert_eq!(response.body(), body.as_bytes(), "{method} {answer}");
+        for gone in ["connection", "x-hop", "keep-alive", "transfer-encoding"] {
+            assert!(!response.headers().contains_key(gone), "{gone}");
+        }
+        assert!(response.headers().contains_key("x-fence-outcome"));
+    }
+    connection.abort();
+}
+
+/// RFC 9113, section 8.1: what upstream did not complete is a reset stream, not an ended one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_cut_short_is_reset() {
+    let origin = upstream();
+    let proxy = proxy(&origin);
+    let (client, connection) = connect(proxy.address()).await;
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+    ] {
+        origin.once(
+            "/x",
+            vec![Step::ReadBody, Step::Raw(answer.into()), Step::Close],
+        );
+        let mut client = client.clone().ready().await.unwrap();
+        let (response, _) = client.send_request(write_to("/x"), true).unwrap();
+        assert!(whole(response).await.is_err(), "{answer}");
+    }
+    // The connection and its other streams are none the worse.
+    let mut client = client.clone().ready().await.unwrap();
+    let (response, _) = client.send_request(write_to("/y"), true).unwrap();
+    assert_eq!(whole(response).await.unwrap().status(), 200);
+    connection.abort();
+}
+
+/// RFC 9110, section 10.1.1: a refusal costs no upload here either; hyper sends no 100 over HTTP/2, and the client may not wait for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expectation_is_met_or_refused_without_the_body() {
+    let origin = upstream();
+    let proxy = proxy(&origin);
+    for (token, status) in [("99", 412), ("100", 200)] {
+        let (mut client, connection) = connect(proxy.address()).await;
+        let request = Request::put("http://db/x")
+            .header("x-fence-token", token)
+            .header("expect", "100-continue")
+            .body(())
+            .unwrap();
+        let (response, mut stream) = client.send_request(request, false).unwrap();
+        if status == 200 {
+            send_body(&mut stream, 1000).await;
+            stream.send_data(Bytes::new(), true).unwrap();
+        }
+        assert_eq!(whole(response).await.unwrap().status().as_u16(), status);
+        connection.abort();
+    }
+    assert_eq!(origin.arrivals_at("/x").len(), 1);
+}
+
+/// RFC 6585, section 5; RFC 9110, section 15.5.15; RFC 9113, section 10.5.1.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_head_that_is_too_large_is_told_so() {
+    let origin = upstream();
+    let proxy = proxy(&origin);
+    let head = |fields: usize, size: usize, target: usize| {
+        let mut request = write_to(&format!("/{}", "a".repeat(target)));
+        for number in 0..fields {
+            let name = HeaderName::try_from(format!("x-{number}")).unwrap();
+            let value = HeaderValue::try_from("b".repeat(size)).unwrap();
+            request.headers_mut().insert(name, value);
+        }
+        request
+    };
+    for (request, status) in [
+        (head(50, 100, 1000), 200),
+        (head(110, 1, 1), 431),
+        (head(40, 2000, 1), 431),
+        (head(1, 1, 33 * 1024), 414),
+    ] {
+        let (mut client, connection) = connect(proxy.address()).await;
+        let (response, _) = client.send_request(request, true).unwrap();
+        assert_eq!(response.await.unwrap().status().as_u16(), status);
+        connection.abort();
+    }
+    assert_eq!(origin.arrivals().len(), 2);
+}

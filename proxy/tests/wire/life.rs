@@ -232,7 +232,7 @@ fn each_request_has_a_line() {
 #[test]
 fn secrets_are_logged_nowhere() {
     let origin = upstream();
-    for level in ["info", "debug"] {
+    for level in ["info", "debug", "info,palisade=trace"] {
         let proxy = Palisade::start(
             &origin.url(),
             &format!(

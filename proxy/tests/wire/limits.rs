@@ -119,6 +119,21 @@ fn an_idle_connection_is_closed_without_a_word() {
     assert!(read_to_end(&mut client).is_empty());
 }
 
+/// RFC 9110, section 15.5.15: the head that nobody judged is the connection's last one.
+#[test]
+fn a_target_that_is_too_long_ends_its_connection() {
+    let origin = upstream();
+    let proxy = limited(&origin, "");
+    let mut client = connect(proxy.address());
+    let target = "a".repeat(33 * 1024);
+    client
+        .write_all(format!("GET /{target} HTTP/1.1\r\nHost: db\r\n\r\n{GET}").as_bytes())
+        .unwrap();
+    let got = answers(&read_to_end(&mut client), false);
+    assert_eq!((got.len(), got[0].status), (1, 414));
+    assert_eq!(got[0].field("connection"), Some("close"));
+}
+
 /// RFC 9110, section 15.6.4: what is above a limit is told so, and when to try again.
 #[test]
 fn too_many_connections_are_a_503() {

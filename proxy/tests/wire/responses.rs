@@ -7,7 +7,13 @@ use palisade_loadtest::{
     origin::{Origin, Step},
     servers::wait_for,
 };
-use std::io::{Read, Write};
+use std::{
+    io::{Read, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 fn proxy(origin: &Origin) -> Palisade {
     let proxy = Palisade::start(&origin.url(), "");
@@ -212,6 +218,13 @@ fn answers_without_a_body_keep_their_length() {
         (head.status, head.field("content-length")),
         (200, Some("12345"))
     );
+    let refused = send(
+        proxy.address(),
+        b"HEAD /x HTTP/1.1\r\nHost: db\r\nX-Fence-Token: 99\r\n\r\n",
+    );
+    let refused = answers(&refused, true).remove(0);
+    assert_eq!(refused.status, 412);
+    assert_ne!(refused.field("content-length"), Some("0"));
     let not_modified = relayed(
         &proxy,
         &origin,
@@ -282,6 +295,31 @@ fn a_store_that_is_not_there_is_a_502_and_nothing_was_sent() {
     assert_eq!(answer.status, 502);
     assert_eq!(answer.problem().as_deref(), Some("upstream-unreachable"));
     assert_eq!(answer.outcome(), Some("refused"));
+}
+
+/// hyper-util#150: a store that accepts and closes at once is given up at once, for a write as for a read.
+#[test]
+fn a_store_that_closes_at_once_is_not_dialled_again_and_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            counter.fetch_add(1, Ordering::SeqCst);
+            drop(connection);
+        }
+    });
+    let proxy = Palisade::start(&format!("http://{address}"), "");
+    for method in ["GET", "PUT"] {
+        let before = accepted.load(Ordering::SeqCst);
+        let request = format!(
+            "{method} /x HTTP/1.1\r\nHost: db\r\nX-Fence-Token: 100\r\nContent-Length: 0\r\n\r\n"
+        );
+        let answer = answers(&send(proxy.address(), request.as_bytes()), false).remove(0);
+        assert_eq!(answer.status, 502, "{}", answer.head);
+        assert_eq!(accepted.load(Ordering::SeqCst), before + 1, "{method}");
+    }
 }
 
 /// rust-rpxy#596: a slow reader must not make the proxy hold the whole response.

@@ -225,6 +225,25 @@ fn an_upload_that_its_client_abandons_is_cut_never_completed() {
     );
 }
 
+/// sozu#899: trailers are read to their end, so that the next request begins where it should.
+#[test]
+fn uploads_with_trailers_follow_each_other_on_one_connection() {
+    let origin = upstream();
+    let proxy = proxy(&origin);
+    let mut client = connect(proxy.address());
+    for length in [3, 100_000, 3] {
+        let body = "a".repeat(length);
+        let request = format!(
+            "PUT /x HTTP/1.1\r\nHost: db\r\nX-Fence-Token: 100\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n\
+             {length:x}\r\n{body}\r\n0\r\nX-Sum: 1\r\nX-Fence-Token: 7\r\n\r\n"
+        );
+        assert_eq!(ask(&mut client, &request).status, 200);
+        let arrival = origin.arrivals_at("/x").pop().unwrap();
+        assert_eq!((arrival.length, arrival.complete), (length as u64, true));
+        assert!(!String::from_utf8_lossy(&arrival.wire).contains("X-Sum"));
+    }
+}
+
 /// A small body is read whole before anything is sent: a client that stops in it never reaches upstream.
 #[test]
 fn a_small_upload_that_is_abandoned_never_begins() {

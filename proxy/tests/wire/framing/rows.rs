@@ -165,6 +165,8 @@ fn codings() -> Vec<Row> {
         put("coding-after-length", "RFC 9112 6.3", "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", BODY, BAD),
         put("coding-before-length", "RFC 9112 6.3", "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n", BODY, BAD),
         put("coding-tab-after-with-length", "RFC 9112 6.3", "Transfer-Encoding: chunked\t\r\nContent-Length: 3\r\n", BODY, BAD),
+        // The connection ends there: nobody knows where a next request would begin.
+        put("coding-and-length-then-another", "RFC 9112 6.3", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\nPUT /y HTTP/1.1\r\nHost: db\r\nX-Fence-Token: 100\r\nContent-Length: 0\r\n\r\n", BAD),
         raw("coding-in-1.0", R, "PUT /x HTTP/1.0\r\nHost: db\r\nX-Fence-Token: 100\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", BARE),
     ]
 }
@@ -378,6 +380,7 @@ fn sizes() -> Vec<Row> {
         abc("field-30-KiB", "RFC 6585 5", &format!("X-Y: {}\r\n", "a".repeat(30 * 1024)), ABC),
         abc("head-too-large", "RFC 6585 5", &format!("X-Y: {}\r\n", "a".repeat(70 * 1024)), Want::Refused(431, None)),
         target("target-8-KiB", "RFC 9110 15.5.15", Box::leak(format!("/{}", "a".repeat(8192)).into_boxed_str()), saw(Box::leak(format!("/{}", "a".repeat(8192)).into_boxed_str()), "abc", "")),
+        target("target-33-KiB", "RFC 9110 15.5.15", &format!("/{}", "a".repeat(33 * 1024)), Want::Refused(414, None)),
         target("target-too-long", "RFC 9110 15.5.15", &format!("/{}", "a".repeat(66_000)), Want::Refused(414, None)),
     ]
 }

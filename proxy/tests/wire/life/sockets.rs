@@ -1,6 +1,6 @@
 //! Sockets from systemd and unix sockets.
 
-use crate::support::{Palisade, put, read_answer, upstream};
+use crate::support::{Palisade, put, upstream};
 use nix::sys::signal::Signal;
 use palisade_loadtest::{origin::Origin, servers::GIVE_UP};
 use std::{

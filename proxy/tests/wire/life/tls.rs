@@ -105,6 +105,25 @@ fn certificates_are_read_anew_and_bad_ones_are_not() {
     assert!(proxy.metric("palisade_tls_certificate_expiry_seconds") > 1e9);
     let arrival = origin.arrivals_at("/x").remove(0);
     assert_eq!(arrival.field("x-forwarded-proto"), ["https"]);
+    // hyper#3944: a refusal is read whole over TLS too, with a body that nobody wanted.
+    fs::write(folder.join("body"), vec![b'a'; 65_536]).unwrap();
+    for version in ["--http2", "--http1.1"] {
+        let refused = curl(
+            &proxy,
+            folder,
+            "one.pem",
+            &[
+                version,
+                "--data-binary",
+                "@body",
+                "--header",
+                "X-Fence-Token: 100",
+                "--header",
+                "Expect:",
+            ],
+        );
+        assert!(refused.unwrap().starts_with("400 "), "two tokens");
+    }
     // Half a file, as a careless copy leaves it.
     let good = fs::read(folder.join("front.pem")).unwrap();
     fs::write(folder.join("front.pem"), &good[..good.len() / 2]).unwrap();
