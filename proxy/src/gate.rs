@@ -432,6 +432,11 @@ impl Gate {
         self.frozen.load(Relaxed)
     }
 
+    /// The moment now, on the gate's own clock: what is decided about a request is decided by one clock.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
     /// How long a handover lets older writes finish sending.
     pub fn abort_after(&self) -> Duration {
         self.settings.abort_after

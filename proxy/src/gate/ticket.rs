@@ -67,6 +67,11 @@ impl Ticket {
         }
     }
 
+    /// The moment now, on the gate's clock.
+    pub fn now(&self) -> Time {
+        self.gate.now()
+    }
+
     /// The scope's name.
     pub fn scope(&self) -> &str {
         &self.cell.name
