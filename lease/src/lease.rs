@@ -123,7 +123,7 @@ impl dyn LeaseStore {
     /// Takes a lease if it is free and nobody waits for it.
     ///
     /// # Errors
-    /// [`AcquireError::Held`] at once if it is not, else as [`acquire`](Self::acquire).
+    /// [`AcquireError::Held`] at once if it is not, else as `acquire`.
     pub async fn try_acquire(
         self: &Arc<Self>,
         name: impl AsRef<str>,

@@ -27,7 +27,6 @@ use arc_swap::ArcSwap;
 use http::{HeaderValue, Method, Request, Response, Uri, Version, header, request};
 use http_body::Body as _;
 use palisade_fence::{Refused, Superseded, Token, Unreadable};
-use palisade_lease::clock;
 use std::{
     rc::Rc,
     sync::{
@@ -190,15 +189,14 @@ impl<C: Connect> Forwarder<C> {
         token: Token,
         kind: Kind,
     ) -> Result<Pass, Closed> {
-        let arrived = clock::boot();
-        let passed = self
-            .shared
-            .gate
+        let gate = &self.shared.gate;
+        let arrived = gate.now();
+        let passed = gate
             .pass(scope, token, kind == Kind::Write, live.table)
             .await;
         self.shared
             .metrics
-            .gate(passed.is_ok(), clock::boot().since(arrived));
+            .gate(passed.is_ok(), gate.now().since(arrived));
         passed
     }
 
@@ -258,7 +256,7 @@ impl<C: Connect> Forwarder<C> {
             .checkout()
             .await
             .map_err(|error| unreachable(&error))?;
-        let started = clock::boot();
+        let started = self.shared.gate.now();
         let mut again = again;
         loop {
             let sending = conn.send(request, None);
@@ -284,7 +282,7 @@ impl<C: Connect> Forwarder<C> {
                         .map_err(|error| no_answer(outcome.sent, &error))?;
                     self.shared
                         .metrics
-                        .upstream(Kind::Read, clock::boot().since(started));
+                        .upstream(Kind::Read, self.shared.gate.now().since(started));
                     return Ok(self.relay(live, response.map(OutBody::relayed)));
                 }
             }

@@ -466,6 +466,11 @@ impl Gate {
     pub fn frozen(&self) -> bool {
         self.frozen.load(Relaxed)
     }
+
+    /// The moment now, on the gate's own clock: what is decided about a request is decided by one clock.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
 }
 
 /// The lease store's news, taken to the gate. A value of its own, since the gate and the lease store know each other.

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use palisade_fence::{Time, Token};
-use palisade_lease::clock;
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 /// Whether there is an access line per request.
@@ -86,7 +85,7 @@ impl Exchange {
         let end = End::ClientGone { started: false };
         Self {
             shared: Arc::clone(shared),
-            begun: clock::boot(),
+            begun: shared.gate.now(),
             kind,
             end,
             status: None,
@@ -156,7 +155,7 @@ fn in_memory(body: http_body_util::Full<Bytes>) -> Bytes {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let took = clock::boot().since(self.begun);
+        let took = self.shared.gate.now().since(self.begun);
         self.shared.in_flight.fetch_sub(1, Relaxed);
         let (outcome, reason) = match self.end {
             End::Answered => (Outcome::Answered, "answered"),

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use palisade_fence::{Sent, Superseded, Time, conclude};
-use palisade_lease::clock;
 use std::{pin::pin, time::Duration};
 
 /// How much of an answer that came early is kept, and for how long it is read. Its connection is to be closed soon: the
@@ -43,7 +42,7 @@ impl<C: Connect> Forwarder<C> {
             .start()
             .map_err(|Superseded { highest }| superseded(highest))?;
         exchange.started();
-        let started = clock::boot();
+        let started = self.shared.gate.now();
         let ended = Survive::new(
             send(conn.send(request, None), ticket, live.settle),
             &self.survivors,
@@ -57,7 +56,7 @@ impl<C: Connect> Forwarder<C> {
         };
         self.shared
             .metrics
-            .upstream(Kind::Write, clock::boot().since(started));
+            .upstream(Kind::Write, self.shared.gate.now().since(started));
         Ok(self.relay(live, response))
     }
 }
@@ -73,7 +72,7 @@ async fn send<C: Connect>(
         let mut sending = pin!(sending);
         let mut due = pin!(async {
             let at = ticket.cut_at().await;
-            tokio::time::sleep(at.since(clock::boot())).await;
+            tokio::time::sleep(at.since(ticket.now())).await;
         });
         tokio::select! {
             biased;
@@ -139,7 +138,7 @@ fn warn_if_late(ticket: &Ticket, last_write: Option<Time>, settle: Option<Durati
     let (Some(last_write), Some(settle)) = (last_write, settle) else {
         return;
     };
-    let took = clock::boot().since(last_write);
+    let took = ticket.now().since(last_write);
     if took > settle {
         metrics::counter!("palisade_late_answers_total").increment(1);
         tracing::warn!(

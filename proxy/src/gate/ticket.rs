@@ -69,6 +69,11 @@ impl Ticket {
         }
     }
 
+    /// The moment now, on the gate's clock; [`Time::ZERO`] once the gate is gone.
+    pub fn now(&self) -> Time {
+        self.way_back.gate().map_or(Time::ZERO, |gate| gate.now())
+    }
+
     /// The scope's name.
     pub fn scope(&self) -> &str {
         &self.cell.name
