@@ -1,0 +1,89 @@
+//! What the program prints.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "printing is what this is for"
+)]
+
+use palisade_loadtest::check::{Property, Verdict};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    fs::File,
+    io::{self, BufRead, BufReader},
+    path::Path,
+};
+
+/// An error with its causes.
+pub(crate) fn error(error: &dyn Error) {
+    eprint!("palisade-loadtest: {error}");
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        eprint!(": {inner}");
+        cause = inner.source();
+    }
+    eprintln!();
+}
+
+/// What came of checking a history: each property, and the first violations with their lines.
+pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Result<()> {
+    let counts = &verdict.counts;
+    println!(
+        "{} requests ({} answered, {} refused, {} unknown), {} writes applied, {} handovers, {} faults",
+        counts.requests,
+        counts.answered,
+        counts.refused,
+        counts.unknown,
+        counts.applied,
+        counts.handovers,
+        counts.faults
+    );
+    let lines = lines(verdict, history, show)?;
+    for violation in verdict.violations.iter().take(show) {
+        println!("\n{}\n  {}", violation.property, violation.says);
+        for number in &violation.lines {
+            let text = lines.get(number).map_or("", String::as_str);
+            println!("  {number:>8}: {text}");
+        }
+    }
+    if verdict.violations.len() > show {
+        println!("\n... and {} more", verdict.violations.len() - show);
+    }
+    println!("\n{:<64} violations  per 1,000 handovers", "property");
+    for property in Property::ALL {
+        let broken = of(verdict, property);
+        println!(
+            "{:<64} {broken:>10}  {:>19.1}",
+            property.to_string(),
+            per_thousand(broken, counts.handovers)
+        );
+    }
+    Ok(())
+}
+
+/// The violations of one property.
+fn of(verdict: &Verdict, property: Property) -> usize {
+    let all = verdict.violations.iter();
+    all.filter(|v| v.property == property).count()
+}
+
+/// Violations per 1,000 handovers.
+fn per_thousand(violations: usize, handovers: u64) -> f64 {
+    violations as f64 * 1000.0 / handovers.max(1) as f64
+}
+
+/// The lines that the violations to be shown speak of.
+fn lines(verdict: &Verdict, history: &Path, show: usize) -> io::Result<BTreeMap<u64, String>> {
+    let shown = verdict.violations.iter().take(show);
+    let wanted: BTreeSet<u64> = shown.flat_map(|v| v.lines.iter().copied()).collect();
+    let mut lines = BTreeMap::new();
+    if wanted.is_empty() {
+        return Ok(lines);
+    }
+    for (number, line) in (1..).zip(BufReader::new(File::open(history)?).lines()) {
+        if wanted.contains(&number) {
+            lines.insert(number, line?);
+        }
+    }
+    Ok(lines)
+}
