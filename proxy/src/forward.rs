@@ -1,6 +1,6 @@
 //! A request's way: judged by its head, past the gate, its body read, to upstream, and the answer back.
 //!
-//! Invariants of absence: no write is sent twice; nothing of a write leaves without a [`Ticket`]; no response leaves without
+//! Invariants of absence: no write is sent twice; nothing of a write leaves without a [`Ticket`](crate::gate::Ticket); no response leaves without
 //! `X-Fence-Outcome`.
 
 mod access;

@@ -196,7 +196,7 @@ impl State {
     }
 
     /// Notes how far the lease store has come. The first one is made durable before any later close is; after that the
-    /// revision goes to disk with the next transaction or within [`writer::IDENTITY_LATER`]. Never moves the revision
+    /// revision goes to disk with the next transaction or within `writer::IDENTITY_LATER`. Never moves the revision
     /// down, and never changes the cluster id: that takes [`State::new_epoch`].
     pub fn set_identity(&self, seen: Identity) {
         {

@@ -217,7 +217,7 @@ fn gate(world: &Arc<World>, disk: &Arc<Disk>, rng: &mut Rng) -> Arc<Gate> {
 async fn upkeep(disk: Arc<Disk>, gate: Arc<Gate>) {
     let mut leftovers = true;
     loop {
-        let left = gate.leftovers_until().since(gate.now());
+        let left = gate.leftovers().until.since(gate.now());
         if leftovers && left.is_zero() {
             leftovers = false;
             disk.all_settled();

@@ -404,6 +404,10 @@ impl Floors for Disk {
         }))
     }
 
+    fn has_own(&self, scope: &str) -> Result<bool, StateError> {
+        self.load(scope).map(|stored| stored.is_some())
+    }
+
     fn close(&self, scope: &Arc<str>, floor: Token, done: Durable) {
         let (before, after) = (self.delay(10), self.delay(5));
         let (world, scope, run) = (Arc::clone(&self.world), Arc::clone(scope), self.run);
