@@ -6,11 +6,11 @@
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
 
-demo: ## the story: a stalled worker's late write, with Palisade and without (KEEP=1 leaves it all running)
-	@scripts/need.sh demo
+demo: ## the story: a stalled worker's late write, with Palisade and without (KEEP=1 leaves it running; LEASES=sqlite needs no etcd)
+	@scripts/need.sh $(if $(filter sqlite,$(LEASES)),build,demo)
 	@echo 'Building (the first time takes some minutes) ...'
 	@cargo build --locked --profile demo --bins -p palisade -p palisade-lease -p palisade-examples
-	@target/demo/demo $(if $(KEEP),--keep)
+	@target/demo/demo $(if $(KEEP),--keep) $(if $(LEASES),--leases $(LEASES))
 
 clean-demo: ## ends and removes what `make demo KEEP=1` left running
 	@if [ -x target/demo/demo ]; then target/demo/demo --clean; else echo 'No demo was built here.'; fi

@@ -1,4 +1,4 @@
-//! What the demo and the tests play on: etcd, two datastores, and Palisade in front of one of them. All real, all on
+//! What the demo and the tests play on: etcd (or a lease file), two datastores, and Palisade in front of one of them. All real, all on
 //! this machine, on ports that were free.
 
 use nix::unistd::Pid;
@@ -22,7 +22,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Stage {
     /// Keeps the leases.
-    pub etcd: Etcd,
+    pub leases: Leases,
     /// The datastore that is reached only through the proxy: it listens on a unix socket.
     pub fenced: Store,
     /// A datastore with nothing in front of it.
@@ -30,6 +30,52 @@ pub struct Stage {
     /// The fence.
     pub proxy: Proxy,
     folder: TempDir,
+}
+
+/// Where leases are kept.
+#[derive(Debug)]
+pub enum Leases {
+    /// In etcd.
+    Etcd(Box<Etcd>),
+    /// In a file of this host, which needs no server.
+    File(PathBuf),
+}
+
+/// Which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// etcd.
+    Etcd,
+    /// A file.
+    Sqlite,
+}
+
+impl Leases {
+    fn start(kind: Kind, stage: &Path) -> io::Result<Self> {
+        match kind {
+            Kind::Sqlite => Ok(Self::File(stage.join("leases.db"))),
+            Kind::Etcd => {
+                need_etcd()?;
+                Ok(Self::Etcd(Box::new(Etcd::start()?)))
+            }
+        }
+    }
+
+    /// The `--leases` URL.
+    pub fn url(&self) -> String {
+        match self {
+            Self::Etcd(etcd) => etcd.url(),
+            Self::File(path) => format!("sqlite:{}", path.display()),
+        }
+    }
+
+    /// What a person calls it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Etcd(_) => "etcd",
+            Self::File(_) => "lease file",
+        }
+    }
 }
 
 /// A datastore: a WebDAV server on a folder.
@@ -57,18 +103,17 @@ impl Stage {
     /// Starts it all, the fenced datastore with this one scope, and waits until it answers.
     ///
     /// # Errors
-    /// If etcd is not installed, or a server does not come up; with what that server said.
-    pub async fn set(scope: &str) -> io::Result<Self> {
-        need_etcd()?;
+    /// If etcd is wanted and not installed, or a server does not come up; with what that server said.
+    pub async fn set(scope: &str, kind: Kind) -> io::Result<Self> {
         let folder = TempDir::with_prefix("palisade-demo-")?;
-        let etcd = Etcd::start()?;
+        let leases = Leases::start(kind, folder.path())?;
         let socket = format!("unix:{}", folder.path().join("store.sock").display());
         let fenced = Store::start(folder.path(), "fenced", socket).await?;
         let port = format!("127.0.0.1:{}", free_port()?);
         let bare = Store::start(folder.path(), "bare", port).await?;
-        let proxy = Proxy::start(folder.path(), scope, &etcd, &fenced).await?;
+        let proxy = Proxy::start(folder.path(), scope, &leases, &fenced).await?;
         Ok(Self {
-            etcd,
+            leases,
             fenced,
             bare,
             proxy,
@@ -83,7 +128,10 @@ impl Stage {
 
     /// The ids of all processes.
     pub fn processes(&mut self) -> Vec<Pid> {
-        let etcd = self.etcd.process().map(|process| process.pid());
+        let etcd = match &mut self.leases {
+            Leases::Etcd(etcd) => etcd.process().map(|process| process.pid()),
+            Leases::File(_) => None,
+        };
         let others = [
             &self.fenced.process,
             &self.bare.process,
@@ -93,8 +141,11 @@ impl Stage {
     }
 
     /// Lets everything run on after the demo's end; gives the folders to remove then.
-    pub fn leave(self) -> [PathBuf; 2] {
-        let folders = [self.folder.path().to_owned(), self.etcd.folder().to_owned()];
+    pub fn leave(self) -> Vec<PathBuf> {
+        let mut folders = vec![self.folder.path().to_owned()];
+        if let Leases::Etcd(etcd) = &self.leases {
+            folders.push(etcd.folder().to_owned());
+        }
         std::mem::forget(self);
         folders
     }
@@ -133,7 +184,7 @@ impl Proxy {
         format!("http://{}/{name}", self.front)
     }
 
-    async fn start(stage: &Path, scope: &str, etcd: &Etcd, store: &Store) -> io::Result<Self> {
+    async fn start(stage: &Path, scope: &str, leases: &Leases, store: &Store) -> io::Result<Self> {
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let (front, admin) = (loopback(free_port()?), loopback(free_port()?));
         let config = stage.join("palisade.toml");
@@ -144,7 +195,7 @@ impl Proxy {
                 "listen   = [\"{front}\"]\nadmin    = \"{admin}\"\nupstream = \"{upstream}\"\n\
                  leases   = \"{leases}\"\nscope    = \"{scope}\"\nstate    = \"{state}\"\n",
                 upstream = store.address,
-                leases = etcd.url(),
+                leases = leases.url(),
                 state = state.display(),
             ),
         )?;

@@ -94,6 +94,19 @@ fn the_story_comes_out_and_nothing_is_left() {
 }
 
 #[test]
+fn the_story_comes_out_on_a_lease_file_without_a_server() {
+    let demo = Demo::new();
+    let (output, said) = demo.run(&["--leases", "sqlite"]);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("sqlite:"), "{said}");
+    assert!(
+        said.contains("A's late write was refused, B's work is safe."),
+        "{said}"
+    );
+    demo.assert_nothing_is_left();
+}
+
+#[test]
 fn ctrl_c_in_the_middle_ends_everything() {
     let demo = Demo::new();
     let mut running = demo.start();

@@ -1,10 +1,10 @@
 //! Workers of other languages, against real etcd, a real datastore and Palisade in front of it.
 
 use palisade_examples::{
-    stage::Stage,
+    stage::{Kind, Leases, Stage},
     worker::{Answer, Worker},
 };
-use palisade_loadtest::servers::program;
+use palisade_loadtest::servers::{Etcd, program};
 use std::{path::Path, process::Command};
 
 const LEASE: &str = "nightly/report";
@@ -18,12 +18,19 @@ fn example(name: &str) -> String {
         .to_string()
 }
 
+fn etcd(stage: &Stage) -> &Etcd {
+    match &stage.leases {
+        Leases::Etcd(etcd) => etcd,
+        Leases::File(_) => panic!("a stage with etcd was set"),
+    }
+}
+
 fn python(stage: &Stage) -> Command {
     let mut command = Command::new("python3");
-    let etcd = format!("http://{}", stage.etcd.address());
+    let address = format!("http://{}", etcd(stage).address());
     command.arg(example("python/worker.py")).args([
         "--etcd",
-        &etcd,
+        &address,
         "--lease",
         LEASE,
         &stage.proxy.url(FILE),
@@ -35,7 +42,7 @@ fn python(stage: &Stage) -> Command {
 fn shell(stage: &Stage, options: &[&str]) -> Command {
     let mut command = Command::new(program("palisade-lease"));
     command
-        .args(["run", LEASE, "--leases", &stage.etcd.url()])
+        .args(["run", LEASE, "--leases", &etcd(stage).url()])
         .args(options)
         .args(["--", &example("shell/worker.sh"), &stage.proxy.url(FILE)]);
     command
@@ -96,7 +103,7 @@ async fn taken_over(stage: &Stage, mut old: Worker, old_exit: i32) {
 
 #[tokio::test]
 async fn a_python_worker_writes_until_its_lease_is_taken_over() {
-    let stage = Stage::set(LEASE).await.expect("a stage");
+    let stage = Stage::set(LEASE, Kind::Etcd).await.expect("a stage");
     let old = Worker::start("old", python(&stage)).expect("starts");
     taken_over(&stage, old, 76).await;
 }
@@ -104,12 +111,12 @@ async fn a_python_worker_writes_until_its_lease_is_taken_over() {
 /// Both sides know the same keys: what one of them holds, the other can't take, and what one gives back, the other can.
 #[tokio::test]
 async fn a_python_worker_and_palisade_lease_share_one_lease() {
-    let stage = Stage::set(LEASE).await.expect("a stage");
+    let stage = Stage::set(LEASE, Kind::Etcd).await.expect("a stage");
     let mut python_first = Worker::start("python", python(&stage)).expect("starts");
     let first = python_first.started().await.expect("has it").token;
 
     let status = Command::new(program("palisade-lease"))
-        .args(["status", LEASE, "--json", "--leases", &stage.etcd.url()])
+        .args(["status", LEASE, "--json", "--leases", &etcd(&stage).url()])
         .output()
         .expect("runs");
     assert_eq!(status.status.code(), Some(0), "held");
@@ -126,12 +133,10 @@ async fn a_python_worker_and_palisade_lease_share_one_lease() {
     assert_eq!(busy.code(), Some(75));
     assert!(lease.finish().await.expect("ends").success());
 
-    let left = stage
-        .etcd
-        .ctl(&["get", "--prefix", "--keys-only", "/palisade/leases/"]);
+    let left = etcd(&stage).ctl(&["get", "--prefix", "--keys-only", "/palisade/leases/"]);
     assert_eq!(left.trim(), "", "both gave it back");
     assert_eq!(
-        stage.etcd.ctl(&["lease", "list"]).lines().next(),
+        etcd(&stage).ctl(&["lease", "list"]).lines().next(),
         Some("found 0 leases")
     );
 }
@@ -140,7 +145,7 @@ async fn a_python_worker_and_palisade_lease_share_one_lease() {
 /// worker itself, before it writes.
 #[tokio::test]
 async fn a_python_worker_that_slept_too_long_does_not_even_write() {
-    let stage = Stage::set(LEASE).await.expect("a stage");
+    let stage = Stage::set(LEASE, Kind::Etcd).await.expect("a stage");
     let mut command = python(&stage);
     command.args(["--ttl", "5"]);
     let mut old = Worker::start("old", command).expect("starts");
@@ -160,7 +165,7 @@ async fn a_python_worker_that_slept_too_long_does_not_even_write() {
 
 #[tokio::test]
 async fn a_shell_worker_writes_and_ends_with_its_input() {
-    let stage = Stage::set(LEASE).await.expect("a stage");
+    let stage = Stage::set(LEASE, Kind::Etcd).await.expect("a stage");
     let mut worker = Worker::start("shell", shell(&stage, &[])).expect("starts");
     worker.started().await.expect("has it");
     assert_eq!(write(&mut worker, "one").await.status, 201);

@@ -45,7 +45,7 @@ pub(crate) fn keep(mut stage: Stage, ending: &Ending) -> io::Result<()> {
     say::plain(&format!(
         "  {} run {LEASE} --leases {} -- \\\n    sh -c 'curl -i -X PUT -d \"from me\" -H \"X-Fence-Token: $FENCE_TOKEN\" {report}'",
         program("palisade-lease").display(),
-        stage.etcd.url(),
+        stage.leases.url(),
     ));
 
     let folder = stage.folder().to_owned();
@@ -76,7 +76,7 @@ fn addresses(stage: &Stage) {
         &format!("http://{}", stage.bare.address),
         "the bare one",
     );
-    say::fact("etcd", &stage.etcd.url(), "the leases");
+    say::fact(stage.leases.name(), &stage.leases.url(), "the leases");
     say::fact("logs", &stage.folder().display().to_string(), "");
 }
 

@@ -7,8 +7,8 @@ mod keep;
 mod say;
 mod story;
 
-use clap::Parser;
-use palisade_examples::stage::Stage;
+use clap::{Parser, ValueEnum};
+use palisade_examples::stage::{Kind, Stage};
 use std::{io, process::ExitCode};
 use story::Target;
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,9 +19,18 @@ struct Arguments {
     /// Leave everything running at the end, and say what to try.
     #[arg(long)]
     keep: bool,
+    /// Where leases are kept: in etcd, or in a file (then no server is needed).
+    #[arg(long, value_enum, default_value_t = Where::Etcd)]
+    leases: Where,
     /// End what earlier runs with --keep left running, and remove their files.
     #[arg(long, conflicts_with = "keep")]
     clean: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Where {
+    Etcd,
+    Sqlite,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -32,7 +41,7 @@ async fn main() -> ExitCode {
     } else {
         // Whichever ends first: dropping the other one ends all its processes and removes its files.
         tokio::select! {
-            result = demo(arguments.keep) => result,
+            result = demo(arguments.keep, arguments.leases) => result,
             result = interrupted() => result,
         }
     };
@@ -57,10 +66,14 @@ async fn interrupted() -> io::Result<()> {
     ))
 }
 
-async fn demo(keep: bool) -> io::Result<()> {
+async fn demo(keep: bool, leases: Where) -> io::Result<()> {
     say::heading("Palisade: a worker stalls, loses its lease, wakes up and writes");
-    let stage = Stage::set(story::LEASE).await?;
-    say::fact("etcd", &stage.etcd.url(), "keeps the leases");
+    let kind = match leases {
+        Where::Etcd => Kind::Etcd,
+        Where::Sqlite => Kind::Sqlite,
+    };
+    let stage = Stage::set(story::LEASE, kind).await?;
+    say::fact(stage.leases.name(), &stage.leases.url(), "keeps the leases");
     say::fact(
         "datastore",
         "WebDAV on a folder, over a unix socket",

@@ -172,7 +172,7 @@ fn worker(stage: &Stage, name: &str, target: &Target<'_>) -> io::Result<Worker> 
             "--ttl",
             TTL,
             "--leases",
-            &stage.etcd.url(),
+            &stage.leases.url(),
             "--",
         ])
         .args(["sh", "-c", WORKER, "worker.sh", &target.url])
