@@ -103,6 +103,10 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(system("starting the control thread"))?;
+    let signals = {
+        let _runtime = control.enter();
+        stop::Signals::catch()?
+    };
     let threads = threads(settings.threads);
     // Sockets first: a second process on the same address must not touch the state.
     let bound = bind(&settings, threads)?;
@@ -190,6 +194,7 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         env!("CARGO_PKG_VERSION")
     );
     control.block_on(stop::until_told(
+        signals,
         &running.shutdown(),
         &admin,
         reloader,

@@ -12,22 +12,44 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How often the certificate's files are looked at.
 const CERTIFICATE: Duration = Duration::from_secs(5);
 
+/// The signals that are followed.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on they are kept until they are followed. To be called within the runtime, and before there is anything that a
+    /// signal's own way of ending the process would leave unclean.
+    pub(super) fn catch() -> Result<Self, RunError> {
+        let catch = |kind| signal(kind).map_err(system("catching signals"));
+        Ok(Self {
+            terminate: catch(SignalKind::terminate())?,
+            interrupt: catch(SignalKind::interrupt())?,
+            hangup: catch(SignalKind::hangup())?,
+        })
+    }
+}
+
 /// Says that it is ready, follows signals, and ends the server in order.
 pub(super) async fn until_told(
+    signals: Signals,
     shutdown: &Shutdown,
     admin: &Arc<Admin>,
     reloader: Reloader,
     level: logging::LevelHandle,
 ) -> Result<(), RunError> {
-    let catch = |kind| signal(kind).map_err(system("catching signals"));
-    let mut terminate = catch(SignalKind::terminate())?;
-    let mut interrupt = catch(SignalKind::interrupt())?;
-    let mut hangup = catch(SignalKind::hangup())?;
+    let Signals {
+        mut terminate,
+        mut interrupt,
+        mut hangup,
+    } = signals;
     let mut look = tokio::time::interval(CERTIFICATE);
     notify(&[NotifyState::Ready]);
     tokio::spawn(watchdog());

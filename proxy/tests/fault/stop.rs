@@ -154,6 +154,17 @@ fn an_orderly_stop_marks_what_streams_left() {
     new.answer().is(204);
 }
 
+/// A signal may come before the proxy serves: it is followed then as well, and the stop is a clean one.
+#[test]
+fn a_signal_right_at_the_start_is_an_orderly_stop() {
+    let origin = Origin::tcp().unwrap();
+    let mut proxy = proxy(&origin);
+    for _ in 0..10 {
+        proxy.start().unwrap();
+        assert_eq!(proxy.stop().code(), Some(0));
+    }
+}
+
 /// A second signal ends it at once, and the next start counts that as a crash.
 #[test]
 fn a_second_signal_ends_at_once() {
