@@ -166,6 +166,8 @@ pub struct Limits {
     pub tls_handshake_timeout: Duration,
     /// Longest pause within a request's body.
     pub body_idle_timeout: Duration,
+    /// How long a client may take nothing of its response.
+    pub response_idle_timeout: Duration,
     /// Longest pause between a client's requests.
     pub keepalive_idle: Duration,
     /// Time for a whole request; `None`: as long as it takes.

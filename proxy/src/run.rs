@@ -284,6 +284,7 @@ fn server_config(settings: &Settings, tls: Option<server::TlsSwitch>) -> ServerC
         tls_handshake_timeout: limits.tls_handshake_timeout,
         keepalive_idle: limits.keepalive_idle,
         body_idle_timeout: limits.body_idle_timeout,
+        response_idle_timeout: limits.response_idle_timeout,
         h2_streams: limits.http2_streams,
         drain_delay: limits.drain_delay,
         shutdown_timeout: limits.shutdown_timeout,

@@ -82,6 +82,8 @@ pub struct ServerConfig {
     pub keepalive_idle: Duration,
     /// Between two pieces of a request's body; then [`BodyError::TooSlow`].
     pub body_idle_timeout: Duration,
+    /// How long a client may take nothing of its response (HTTP/1.x); then the connection is closed.
+    pub response_idle_timeout: Duration,
     /// HTTP/2 streams per connection at once.
     pub h2_streams: u32,
     /// HTTP/2 streams that the client reset before they were looked at; more end the connection (CVE-2023-44487).
@@ -105,6 +107,7 @@ impl Default for ServerConfig {
             tls_handshake_timeout: Duration::from_secs(10),
             keepalive_idle: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(30),
+            response_idle_timeout: Duration::from_secs(60),
             h2_streams: 128,
             h2_resets: 20,
             drain_delay: Duration::ZERO,

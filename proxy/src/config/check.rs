@@ -424,6 +424,7 @@ impl Reader<'_> {
             header_timeout: self.positive("limits.header_timeout"),
             tls_handshake_timeout: self.positive("limits.tls_handshake_timeout"),
             body_idle_timeout: self.positive("limits.body_idle_timeout"),
+            response_idle_timeout: self.positive("limits.response_idle_timeout"),
             keepalive_idle: self.positive("limits.keepalive_idle"),
             request_timeout,
             upstream_connect_timeout: self.positive("limits.upstream_connect_timeout"),

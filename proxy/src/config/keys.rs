@@ -73,6 +73,7 @@ pub const KEYS: &[Key] = &[
     key("limits.header_timeout", "DUR", Some("10s"), "Time for a request's head, from its first byte"),
     key("limits.tls_handshake_timeout", "DUR", Some("10s"), "Time for a TLS handshake"),
     key("limits.body_idle_timeout", "DUR", Some("30s"), "Longest pause within a request's body"),
+    key("limits.response_idle_timeout", "DUR", Some("60s"), "How long a client may take nothing of its response"),
     key("limits.keepalive_idle", "DUR", Some("75s"), "Longest pause between a client's requests"),
     key("limits.request_timeout", "DUR|off", Some("off"), "Time for a whole request"),
     key("limits.upstream_connect_timeout", "DUR", Some("5s"), "Time to connect to upstream"),

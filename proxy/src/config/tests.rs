@@ -76,6 +76,7 @@ fn defaults() {
             header_timeout: seconds(10),
             tls_handshake_timeout: seconds(10),
             body_idle_timeout: seconds(30),
+            response_idle_timeout: seconds(60),
             keepalive_idle: seconds(75),
             request_timeout: None,
             upstream_connect_timeout: seconds(5),

@@ -174,6 +174,7 @@ async fn over_http1<S: Stream, H: Handler>(
                 _ => return,
             },
             () = tokio::time::sleep_until(due) => match activity.waiting() {
+                _ if activity.blocked_since().is_some_and(|since| since + config.response_idle_timeout <= Instant::now()) => return,
                 Waiting::Idle(since) if since + config.keepalive_idle <= Instant::now() => return,
                 Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break problem(Problem::RequestTimeout),
                 _ => {}
@@ -220,7 +221,11 @@ async fn last_words(mut io: impl Stream, words: &[u8]) -> std::io::Result<()> {
 /// When to look at the connection again. Often earlier than anything can be overdue, so that no timer has to be moved for each request;
 /// never later than the shorter limit after now, since what the connection waits for may change meanwhile.
 fn http1_due(activity: &Activity, config: &ServerConfig) -> Instant {
-    let latest = Instant::now() + config.header_timeout.min(config.keepalive_idle);
+    let shortest = config
+        .header_timeout
+        .min(config.keepalive_idle)
+        .min(config.response_idle_timeout);
+    let latest = Instant::now() + shortest;
     match activity.waiting() {
         Waiting::Idle(since) => latest.min(since + config.keepalive_idle),
         Waiting::Head(since) => latest.min(since + config.header_timeout),

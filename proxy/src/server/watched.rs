@@ -25,6 +25,8 @@ pub(super) struct Activity {
     /// Bytes of the request line so far; `None` once it is complete.
     line: Cell<Option<usize>>,
     line_limit: usize,
+    /// Since when the client takes nothing of what is written.
+    blocked_since: Cell<Option<Instant>>,
 }
 
 /// What a connection waits for.
@@ -47,7 +49,25 @@ impl Activity {
             head_since: Cell::new(Some(begun)),
             line: Cell::new(Some(0)),
             line_limit,
+            blocked_since: Cell::new(None),
         })
+    }
+
+    /// Since when the client takes nothing of what is written to it; `None` while it does, or nothing is.
+    pub(super) fn blocked_since(&self) -> Option<Instant> {
+        self.blocked_since.get()
+    }
+
+    /// Takes note of a write.
+    fn wrote<T>(&self, polled: Poll<T>) -> Poll<T> {
+        match &polled {
+            Poll::Ready(_) => self.blocked_since.set(None),
+            Poll::Pending if self.blocked_since.get().is_none() => {
+                self.blocked_since.set(Some(Instant::now()));
+            }
+            Poll::Pending => {}
+        }
+        polled
     }
 
     /// Whether the client sent a longer request line than it may.
@@ -131,7 +151,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
+        let polled = Pin::new(&mut self.io).poll_write(cx, buf);
+        self.activity.wrote(polled)
     }
 
     fn poll_write_vectored(
@@ -139,7 +160,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+        let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        self.activity.wrote(polled)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -187,6 +187,7 @@ pub fn patient() -> ServerConfig {
         tls_handshake_timeout: GIVE_UP,
         keepalive_idle: GIVE_UP,
         body_idle_timeout: GIVE_UP,
+        response_idle_timeout: GIVE_UP,
         shutdown_timeout: GIVE_UP,
         ..ServerConfig::default()
     }

@@ -110,6 +110,22 @@ fn a_slow_but_steady_body_goes_through() {
     assert_eq!(origin.arrivals_at("/x")[0].length, 80_000);
 }
 
+/// slowhttptest's "slow read": a client that asks and does not listen is cut, and upstream need not wait for it.
+#[test]
+fn a_client_that_takes_nothing_of_its_answer_is_cut() {
+    let origin = upstream();
+    let proxy = limited(&origin, "response_idle_timeout = \"300ms\"");
+    origin.once("/x", vec![Step::Answer(200, vec![b'a'; 64 << 20])]);
+    let client = begun(proxy.address(), GET.as_bytes());
+    let connection = origin.wait_arrivals("/x", 1)[0].connection;
+    wait_for("the cut", || origin.ended(connection));
+    wait_for("its place", || {
+        (proxy.metric("palisade_connections") == 0.0).then_some(())
+    });
+    drop(client);
+    assert_eq!(put(proxy.address(), "/good", 100).status, 200);
+}
+
 #[test]
 fn an_idle_connection_is_closed_without_a_word() {
     let origin = upstream();
