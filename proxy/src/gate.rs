@@ -151,7 +151,7 @@ impl Gate {
         self.trusted()?;
         let cell = self.cell(scope)?;
         let mut arrival = cell.lock().arrive(token);
-        let decision = self.decide(&cell, &mut arrival);
+        let decision = self.decide(&cell, &mut arrival, self.clock.now());
         let decided = match decision {
             Decision::Admit => Ok(()),
             Decision::Refuse(why) => Err(Closed::Refused(why)),
@@ -173,22 +173,24 @@ impl Gate {
             let mut changed = pin!(cell.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
-            match self.decide(cell, &mut arrival) {
+            let now = self.clock.now();
+            match self.decide(cell, &mut arrival, now) {
                 Decision::Admit => return self.trusted(),
                 Decision::Refuse(why) => return Err(Closed::Refused(why)),
                 Decision::Wait if self.stopping.load(SeqCst) => return Err(Closed::ShuttingDown),
                 Decision::Wait => {}
             }
-            let now = self.clock.now();
             if now >= deadline {
                 metrics::counter!("palisade_raises_total", "result" => "pending").increment(1);
                 return Err(Closed::HandoverPending);
             }
-            let opens_at = cell.lock().opens_at().unwrap_or(Time::NEVER);
+            // Opening time that has passed is not this request's: it waits for something else, and an event says when.
+            let opens_at = cell.lock().opens_at().filter(|&at| at > now);
+            let look_again = opens_at.unwrap_or(Time::NEVER).min(deadline);
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = tokio::time::sleep(opens_at.min(deadline).since(now)) => {}
+                () = tokio::time::sleep(look_again.since(now)) => {}
             }
         }
     }
@@ -263,11 +265,8 @@ impl Gate {
         }
     }
 
-    fn decide(self: &Arc<Self>, cell: &Arc<Cell>, arrival: &mut Arrival) -> Decision {
-        self.with(cell, |scope| {
-            let now = self.clock.now();
-            scope.decide(arrival, now)
-        })
+    fn decide(self: &Arc<Self>, cell: &Arc<Cell>, arrival: &mut Arrival, now: Time) -> Decision {
+        self.with(cell, |scope| scope.decide(arrival, now))
     }
 
     /// Runs an event on a scope and carries out what follows from it.

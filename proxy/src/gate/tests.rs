@@ -243,3 +243,55 @@ async fn a_reload_waits_for_those_inside_and_those_outside_look_again() {
     );
     assert!(gate.pass(&name(), token(33), true, 1).await.is_ok());
 }
+
+/// A clock that stands where it is put.
+#[derive(Default)]
+struct Hand(AtomicU64);
+
+impl Clock for Hand {
+    fn now(&self) -> Time {
+        Time::from_nanos(self.0.load(Relaxed))
+    }
+}
+
+/// A floor that was closed and whose settle time had passed without anybody asking for it made every request with a newer
+/// token spin until the lease store had answered: it looked at the time when the older floor could open, which was over.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_the_lease_store_does_not_spin() {
+    let (store, clock) = (Arc::new(Store::default()), Arc::new(Hand::default()));
+    let second = Duration::from_secs(1);
+    let settings = GateSettings {
+        settle: Settle::After(second),
+        ..settings()
+    };
+    let authority = Arc::clone(&store) as Arc<dyn Authority>;
+    let gate = Gate::new(
+        Arc::<Disk>::default(),
+        Arc::clone(&clock) as _,
+        settings,
+        |_| Some(authority),
+    );
+    let mut first = Box::pin(pass(&gate, token(33)));
+    assert!(now(first.as_mut()).await.is_none());
+    store.answer(Ok(Reading {
+        grant: Some(token(33)),
+        revision: 33,
+    }));
+    drop(first.await.ok().unwrap().start().unwrap());
+    News(Arc::downgrade(&gate)).granted("nightly", token(34));
+    clock.0.store(2 * second.as_nanos() as u64, Relaxed);
+    let mut newest = pin!(pass(&gate, token(35)));
+    let mut polls = 0;
+    let counted = std::future::poll_fn(|cx| {
+        polls += 1;
+        assert!(polls < 5, "it has nothing to do yet");
+        newest.as_mut().poll(cx)
+    });
+    // Time goes on only when there is nothing to do.
+    assert!(tokio::time::timeout(second, counted).await.is_err());
+    store.answer(Ok(Reading {
+        grant: Some(token(35)),
+        revision: 35,
+    }));
+    assert!(newest.await.is_ok());
+}
