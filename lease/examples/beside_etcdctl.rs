@@ -4,7 +4,10 @@
 //!
 //! Options in the environment: `RUNS` (20), `WAITERS` (`2,10,50`, processes), `LIBRARY_WAITERS` (`2,100,1000`), `PALISADE_ETCD_BIN`.
 
-#![allow(clippy::unwrap_used, reason = "a measurement that can not go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a measurement that can not go on has failed"
+)]
 #![expect(clippy::print_stdout, reason = "the table")]
 
 use palisade_lease::{LeaseOptions, LeaseStore, clock::boot};
@@ -18,12 +21,17 @@ use std::{
 };
 
 fn number(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 fn numbers(name: &str, otherwise: &str) -> Vec<usize> {
     let text = std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    text.split(',').filter_map(|word| word.trim().parse().ok()).collect()
+    text.split(',')
+        .filter_map(|word| word.trim().parse().ok())
+        .collect()
 }
 
 /// The two programs under test.
@@ -47,7 +55,11 @@ impl Tool {
         let (mut command, ttl) = match self {
             Self::Etcdctl => {
                 let mut command = Command::new(etcd_program("etcdctl"));
-                command.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.address().to_string(), "lock"]);
+                command.env("ETCDCTL_API", "3").args([
+                    "--endpoints",
+                    &etcd.address().to_string(),
+                    "lock",
+                ]);
                 (command, ttl.to_string())
             }
             Self::Palisade => {
@@ -56,7 +68,12 @@ impl Tool {
                 (command, format!("{ttl}s"))
             }
         };
-        command.args(["--ttl", &ttl, lock]).args(job).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["--ttl", &ttl, lock])
+            .args(job)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         command
     }
 }
@@ -65,7 +82,13 @@ impl Tool {
 fn row(what: &str, who: &str, mut times: Vec<f64>) {
     times.sort_by(f64::total_cmp);
     let at = |part: f64| times[((times.len() - 1) as f64 * part).round() as usize];
-    println!("| {what} | {who} | {} | {:.1} | {:.1} | {:.1} |", times.len(), at(0.5), at(0.99), at(1.0));
+    println!(
+        "| {what} | {who} | {} | {:.1} | {:.1} | {:.1} |",
+        times.len(),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    );
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -77,7 +100,12 @@ fn whole_process(etcd: &Etcd, runs: usize) {
         let times = (0..runs)
             .map(|_| {
                 let started = boot();
-                assert!(tool.command(etcd, "whole", &["true"], 10).status().unwrap().success());
+                assert!(
+                    tool.command(etcd, "whole", &["true"], 10)
+                        .status()
+                        .unwrap()
+                        .success()
+                );
                 milliseconds(boot().since(started))
             })
             .collect();
@@ -88,26 +116,49 @@ fn whole_process(etcd: &Etcd, runs: usize) {
 /// Times that jobs wrote down: `s` at the start, `e` at the end, in seconds.
 fn marks(log: &Path, kind: &str) -> Vec<f64> {
     let text = fs::read_to_string(log).unwrap_or_default();
-    let mut times: Vec<f64> =
-        text.lines().filter_map(|line| line.strip_prefix(kind)?.trim().parse().ok()).collect();
+    let mut times: Vec<f64> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(kind)?.trim().parse().ok())
+        .collect();
     times.sort_by(f64::total_cmp);
     times
 }
 
 fn clean_handover(etcd: &Etcd, waiters: usize) {
     for tool in Tool::BOTH {
-        let log = etcd.folder().join(format!("chain-{waiters}-{}", tool.name().len()));
-        let job = format!("echo s $(date +%s.%N) >> {log}; sleep 0.03; echo e $(date +%s.%N) >> {log}", log = log.display());
+        let log = etcd
+            .folder()
+            .join(format!("chain-{waiters}-{}", tool.name().len()));
+        let job = format!(
+            "echo s $(date +%s.%N) >> {log}; sleep 0.03; echo e $(date +%s.%N) >> {log}",
+            log = log.display()
+        );
         let all: Vec<Process> = (0..=waiters)
-            .map(|_| Process::start("job", &mut tool.command(etcd, "chain", &["sh", "-c", &job], 60)).unwrap())
+            .map(|_| {
+                Process::start(
+                    "job",
+                    &mut tool.command(etcd, "chain", &["sh", "-c", &job], 60),
+                )
+                .unwrap()
+            })
             .collect();
-        wait_for("the chain", || (marks(&log, "e").len() == all.len()).then_some(()));
+        wait_for("the chain", || {
+            (marks(&log, "e").len() == all.len()).then_some(())
+        });
         for mut process in all {
             process.wait();
         }
         let (starts, ends) = (marks(&log, "s"), marks(&log, "e"));
-        let times = ends.iter().zip(&starts[1..]).map(|(end, start)| (start - end) * 1000.0).collect();
-        row(&format!("handover, {waiters} waiting processes"), tool.name(), times);
+        let times = ends
+            .iter()
+            .zip(&starts[1..])
+            .map(|(end, start)| (start - end) * 1000.0)
+            .collect();
+        row(
+            &format!("handover, {waiters} waiting processes"),
+            tool.name(),
+            times,
+        );
     }
 }
 
@@ -115,12 +166,19 @@ fn crash_handover(etcd: &Etcd, runs: usize, ttl: u64) {
     for tool in Tool::BOTH {
         let times = (0..runs)
             .map(|run| {
-                let log = etcd.folder().join(format!("crash-{run}-{}", tool.name().len()));
+                let log = etcd
+                    .folder()
+                    .join(format!("crash-{run}-{}", tool.name().len()));
                 let lock = format!("crash-{run}");
                 let hold = format!("echo s >> {}; exec sleep 20", log.display());
-                let mut holder = Process::start("holder", &mut tool.command(etcd, &lock, &["sh", "-c", &hold], ttl)).unwrap();
+                let mut holder = Process::start(
+                    "holder",
+                    &mut tool.command(etcd, &lock, &["sh", "-c", &hold], ttl),
+                )
+                .unwrap();
                 wait_for("the holder", || log.exists().then_some(()));
-                let mut next = Process::start("next", &mut tool.command(etcd, &lock, &["true"], ttl)).unwrap();
+                let mut next =
+                    Process::start("next", &mut tool.command(etcd, &lock, &["true"], ttl)).unwrap();
                 holder.kill();
                 let started = boot();
                 next.wait();
@@ -134,8 +192,12 @@ fn crash_handover(etcd: &Etcd, runs: usize, ttl: u64) {
 /// Requests that etcd has begun to answer.
 fn requests(etcd: &Etcd) -> f64 {
     let metrics = exchange(etcd.address(), b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let counts = metrics.lines().filter(|line| line.starts_with("grpc_server_started_total"));
-    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    let counts = metrics
+        .lines()
+        .filter(|line| line.starts_with("grpc_server_started_total"));
+    counts
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 async fn library(etcd: &Etcd, runs: usize) {
@@ -143,7 +205,12 @@ async fn library(etcd: &Etcd, runs: usize) {
     let mut times = Vec::new();
     for _ in 0..runs * 10 {
         let started = boot();
-        store.acquire("library", LeaseOptions::default()).await.unwrap().release().await;
+        store
+            .acquire("library", LeaseOptions::default())
+            .await
+            .unwrap()
+            .release()
+            .await;
         times.push(milliseconds(boot().since(started)));
     }
     row("acquire and release, uncontended", "library", times);
@@ -183,14 +250,20 @@ async fn library_chain(etcd: &Etcd, store: &Arc<dyn LeaseStore>, waiters: usize)
     }
     palisade_lease::settled().await;
     let each = (requests(etcd) - before) / waiters as f64;
-    row(&format!("handover, {waiters} waiters ({each:.1} requests each)"), "library", handovers);
+    row(
+        &format!("handover, {waiters} waiters ({each:.1} requests each)"),
+        "library",
+        handovers,
+    );
 }
 
 #[tokio::main]
 async fn main() {
     let runs = number("RUNS", 20);
     let etcd = Etcd::start().unwrap();
-    println!("| what | who | n | p50 ms | p99 ms | max ms |\n| --- | --- | ---: | ---: | ---: | ---: |");
+    println!(
+        "| what | who | n | p50 ms | p99 ms | max ms |\n| --- | --- | ---: | ---: | ---: | ---: |"
+    );
     whole_process(&etcd, runs);
     for waiters in numbers("WAITERS", "2,10,50") {
         clean_handover(&etcd, waiters);
