@@ -12,7 +12,7 @@ use crate::{
 use palisade_fence::Time;
 use std::{io, sync::Arc, time::Duration};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::{AbortHandle, JoinSet},
 };
 
@@ -48,12 +48,20 @@ impl Driver {
         let mut calls = JoinSet::new();
         let mut closing = JoinSet::new();
         let mut watching: Option<(u32, AbortHandle)> = None;
+        let mut opening: Option<(SessionId, oneshot::Receiver<bool>)> = None;
         let mut asked_back = false;
         loop {
             while let Some(request) = self.holder.poll_request(self.clock.now()) {
                 match request.what {
+                    Do::Open(session) => {
+                        let (answer, ended) = self.open_apart(request);
+                        opening = Some((session, ended));
+                        calls.spawn(answer);
+                    }
                     Do::Close(session) => {
-                        closing.spawn(close(self.store.clone(), session, self.closing_time()));
+                        let opened = opening.take_if(|(other, _)| *other == session);
+                        let (store, until) = (self.store.clone(), self.closing_time());
+                        closing.spawn(close(store, session, until, opened.map(|(_, ended)| ended)));
                     }
                     Do::Watch { .. } => {
                         watching = Some((request.id, calls.spawn(self.call(request))))
@@ -90,6 +98,33 @@ impl Driver {
         calls.shutdown().await;
         while closing.join_next().await.is_some() {}
         Ok(())
+    }
+
+    /// An opening is not dropped half-way: carried out after the session's closing, it would leave a session behind. Gives
+    /// the answer, and apart from it whether there was one.
+    fn open_apart(
+        &self,
+        request: Request,
+    ) -> (
+        impl Future<Output = (u32, Answer)> + Send + use<>,
+        oneshot::Receiver<bool>,
+    ) {
+        let (reply, answer) = oneshot::channel();
+        let (ended, opened) = oneshot::channel();
+        let call = self.call(request);
+        tokio::spawn(async move {
+            let (id, answer) = call.await;
+            let _ = ended.send(!matches!(
+                answer,
+                Answer::Failed(StoreError::Unreachable(_))
+            ));
+            let _ = reply.send((id, answer));
+        });
+        let lost = (
+            request.id,
+            Answer::Failed(StoreError::Unreachable("the call was dropped".to_owned())),
+        );
+        (async move { answer.await.unwrap_or(lost) }, opened)
     }
 
     fn answered(&mut self, id: u32, answer: Answer) {
@@ -178,15 +213,27 @@ async fn carry_out(
     })
 }
 
-/// Until it is closed, or has surely ended by itself.
-async fn close(store: Arc<dyn LeaseStore>, session: SessionId, until: Time) {
-    while crate::clock::boot() < until {
+/// Until it is closed, or has surely ended by itself; not before its opening has ended.
+async fn close(
+    store: Arc<dyn LeaseStore>,
+    session: SessionId,
+    until: Time,
+    opening: Option<oneshot::Receiver<bool>>,
+) {
+    let answered = match opening {
+        Some(opening) => opening.await.unwrap_or(false),
+        None => true,
+    };
+    // Without an answer the opening may still be on its way: once more, after a while.
+    let mut times = if answered { 1 } else { 2 };
+    while times > 0 && crate::clock::boot() < until {
         match tokio::time::timeout(CLOSE_AGAIN * 2, store.close(session)).await {
-            Ok(
-                Ok(())
-                | Err(StoreError::SessionGone | StoreError::Denied(_) | StoreError::Changed(_)),
-            ) => return,
-            Ok(Err(StoreError::Unreachable(_))) | Err(_) => tokio::time::sleep(CLOSE_AGAIN).await,
+            Ok(Err(StoreError::Denied(_) | StoreError::Changed(_))) => return,
+            Ok(Ok(()) | Err(StoreError::SessionGone)) => times -= 1,
+            Ok(Err(StoreError::Unreachable(_))) | Err(_) => {}
+        }
+        if times > 0 {
+            tokio::time::sleep(CLOSE_AGAIN).await;
         }
     }
 }
