@@ -5,12 +5,15 @@
     reason = "printing is what this is for"
 )]
 
-use palisade_loadtest::check::{Property, Verdict};
+use palisade_loadtest::{
+    chaos::Chaos,
+    check::{Property, Verdict},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, IsTerminal, stderr},
     path::Path,
 };
 
@@ -23,6 +26,29 @@ pub(crate) fn error(error: &dyn Error) {
         cause = inner.source();
     }
     eprintln!();
+}
+
+/// What is about to be run, so that it can be run again.
+pub(crate) fn begin(chaos: &Chaos) {
+    println!(
+        "seed {}, {:?} of faults, {} scopes with {} workers each, before the datastore: {}",
+        chaos.seed, chaos.time, chaos.scopes, chaos.workers, chaos.proxy
+    );
+}
+
+/// How far a run is, between 0 and 1, and what has just happened. Only for a terminal.
+pub(crate) fn progress(done: f64, event: &str) {
+    if stderr().is_terminal() {
+        let bar = "#".repeat((done * 40.0) as usize);
+        eprint!("\r[{bar:<40}] {event:<28}");
+    }
+}
+
+/// Makes way for what is printed next.
+pub(crate) fn progress_ends() {
+    if stderr().is_terminal() {
+        eprint!("\r{:<72}\r", "");
+    }
 }
 
 /// What came of checking a history: each property, and the first violations with their lines.
