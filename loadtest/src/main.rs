@@ -4,6 +4,7 @@ mod report;
 
 use clap::{Args, Parser, Subcommand};
 use palisade_loadtest::{
+    bench::{self, Bench, Load, Pace, Work},
     chaos::{self, Chaos, plan::Faults, target, worker::Worker},
     check::{Checker, Verdict},
     history,
@@ -30,6 +31,8 @@ struct Cli {
 enum Command {
     /// Attacks a proxy by a seed and checks what came of it: exit 1 on a violation
     Chaos(ChaosArgs),
+    /// Measures what a request costs, beside other proxies
+    Bench(BenchArgs),
     /// Checks a history: exit 1 if it breaks a property
     Check(CheckArgs),
     /// A worker of a chaos run
@@ -75,6 +78,36 @@ struct ChaosArgs {
     show: usize,
 }
 
+/// `palisade-loadtest bench`.
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// Other proxies to compare with: nginx, haproxy
+    #[arg(long, value_delimiter = ',')]
+    versus: Vec<bench::Kind>,
+    /// What the requests do: get, put-1k, put-64k, put-1024k, ...
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "get,put-1k,put-64k,put-1024k"
+    )]
+    work: Vec<Work>,
+    /// Connections
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    connections: Vec<usize>,
+    /// Requests a second, each counted from when it was due; as fast as they are answered if absent
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long one run takes
+    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
+    time: Duration,
+    /// How often everything is run, in an order by chance
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Count system calls too, with strace
+    #[arg(long)]
+    syscalls: bool,
+}
+
 /// `palisade-loadtest check`.
 #[derive(Debug, Args)]
 struct CheckArgs {
@@ -100,6 +133,7 @@ struct NaiveArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Chaos(args) => attack(args),
+        Command::Bench(args) => measure(&args),
         Command::Check(args) => check(&args.history, args.show),
         Command::Worker(worker) => on_one_thread(worker.work()),
         Command::Naive(args) => {
@@ -139,6 +173,40 @@ fn attack(args: ChaosArgs) -> Done {
     report::progress_ends();
     history::write(events, &mut BufWriter::new(File::create(&args.history)?))?;
     check(&args.history, args.show)
+}
+
+fn measure(args: &BenchArgs) -> Done {
+    let mut loads = Vec::new();
+    for &work in &args.work {
+        loads.extend(args.connections.iter().map(|&connections| Load {
+            work,
+            connections,
+            pace: args.rate.map_or(Pace::Closed, Pace::Open),
+            time: args.time,
+        }));
+    }
+    let mut subjects = vec![bench::Kind::Palisade];
+    subjects.extend(&args.versus);
+    let bench = Bench {
+        subjects,
+        loads,
+        rounds: args.rounds,
+        syscalls: args.syscalls,
+    };
+    let rows = bench::run(&bench, |round, load, kind| {
+        let done = (round - 1) as f64 / bench.rounds as f64;
+        report::progress(
+            done,
+            &format!("{} x {}: {kind}", load.work, load.connections),
+        );
+    })?;
+    report::progress_ends();
+    report::bench(&rows);
+    let failed = rows
+        .iter()
+        .flat_map(|row| &row.rounds)
+        .any(|round| round.failed > 0);
+    Ok(ExitCode::from(u8::from(failed)))
 }
 
 fn check(path: &Path, show: usize) -> Done {

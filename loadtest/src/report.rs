@@ -6,6 +6,7 @@
 )]
 
 use palisade_loadtest::{
+    bench::{Kind, Row},
     chaos::Chaos,
     check::{Property, Verdict},
 };
@@ -85,6 +86,42 @@ pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Res
         );
     }
     Ok(())
+}
+
+/// The figures of a bench, medians of all rounds, as a table of Markdown.
+pub(crate) fn bench(rows: &[Row]) {
+    println!(
+        "| work | connections | proxy | CPU us/request | Palisade's / its (least to most) | requests/s | p50 us | p99 us | MiB | syscalls | failed |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for row in rows {
+        let same = |other: &&Row| {
+            other.kind == Kind::Palisade
+                && other.load.work == row.load.work
+                && other.load.connections == row.load.connections
+        };
+        let own = rows
+            .iter()
+            .find(same)
+            .filter(|_| row.kind != Kind::Palisade);
+        let ratio = own.map_or(String::new(), |own| {
+            let (middle, least, most) = own.ratio(row, |figures| figures.cpu);
+            format!("{middle:.2} ({least:.2} to {most:.2})")
+        });
+        let syscalls = row.syscalls.map_or(String::new(), |n| format!("{n:.2}"));
+        println!(
+            "| {} | {} | {} | {:.1} | {ratio} | {:.0} | {:.0} | {:.0} | {:.1} | {syscalls} | {} |",
+            row.load.work,
+            row.load.connections,
+            row.kind,
+            row.median(|f| f.cpu),
+            row.median(|f| f.rate),
+            row.median(|f| f.p50),
+            row.median(|f| f.p99),
+            row.median(|f| f.memory as f64 / 1_048_576.0),
+            row.rounds.iter().map(|f| f.failed).sum::<u64>(),
+        );
+    }
 }
 
 /// The violations of one property.
