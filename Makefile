@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test fmt docs clean
+.PHONY: help demo clean-demo build release test chaos bench fmt docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -26,6 +26,16 @@ release: ## the programs as they are meant to run, in target/release (slow: whol
 test: ## every check there is; the same that CI runs
 	@scripts/need.sh test
 	@scripts/test.sh
+
+chaos: ## ten minutes of faults, then the checker (TIME=1m SEED=7 FAULTS=proxy,store PROXY=naive change that)
+	@scripts/need.sh test
+	@cargo build --locked --bins -p palisade -p palisade-loadtest
+	@target/debug/palisade-loadtest chaos --time $(or $(TIME),10m) --faults $(or $(FAULTS),all) \
+	  --proxy $(or $(PROXY),palisade) $(if $(SEED),--seed $(SEED)) --history target/history.jsonl
+
+bench: release ## what a request costs, beside nginx and HAProxy where they are installed; takes some minutes
+	@cargo build --locked --release --bins -p palisade-loadtest
+	@target/release/palisade-loadtest bench --syscalls $(if $(VERSUS),--versus $(VERSUS)) $(BENCH)
 
 fmt: ## formats the Rust code
 	@cargo fmt --all

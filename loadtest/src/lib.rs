@@ -1,9 +1,12 @@
 //! Attacks, checks and measures the fence. The library half holds what tests of the other crates use too: real servers
 //! in real processes on free loopback ports.
 
+pub mod bench;
+pub mod chaos;
 pub mod check;
 pub mod history;
 pub mod origin;
+pub mod peers;
 pub mod proxy;
 pub mod relay;
 pub mod servers;

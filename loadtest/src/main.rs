@@ -3,8 +3,21 @@
 mod report;
 
 use clap::{Args, Parser, Subcommand};
-use palisade_loadtest::{check::Checker, history};
-use std::{fs::File, io::BufReader, path::PathBuf, process::ExitCode};
+use palisade_loadtest::{
+    bench::{self, Bench, Load, Pace, Work},
+    chaos::{self, Chaos, plan::Faults, target, worker::Worker},
+    check::{Checker, Verdict},
+    history,
+};
+use std::{
+    error::Error,
+    fs::File,
+    io::{BufReader, BufWriter},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 /// Attacks, checks and measures the fence
 #[derive(Debug, Parser)]
@@ -16,8 +29,83 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Attacks a proxy by a seed and checks what came of it: exit 1 on a violation
+    Chaos(ChaosArgs),
+    /// Measures what a request costs, beside other proxies
+    Bench(BenchArgs),
     /// Checks a history: exit 1 if it breaks a property
     Check(CheckArgs),
+    /// A worker of a chaos run
+    #[command(hide = true)]
+    Worker(Worker),
+    /// The proxy that people write first
+    #[command(hide = true)]
+    Naive(NaiveArgs),
+}
+
+/// `palisade-loadtest chaos`.
+#[derive(Debug, Args)]
+struct ChaosArgs {
+    /// How long there are faults
+    #[arg(long, default_value = "10m", value_parser = humantime::parse_duration)]
+    time: Duration,
+    /// Which faults come when: the same seed gives the same plan; by chance if absent
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Names of faults or groups of them, with commas: all, none, worker, proxy, etcd, front, back, leases, store, ...
+    #[arg(long, default_value = "all")]
+    faults: Faults,
+    /// What is attacked: palisade, naive, naive-durable, nginx, haproxy or none
+    #[arg(long, default_value = "palisade")]
+    proxy: target::Kind,
+    /// Scopes, each with a lease of its own; nginx and haproxy know only one
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    scopes: u64,
+    /// Worker processes for each scope
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    workers: u64,
+    /// How long the datastore may still apply a write that it has not answered
+    #[arg(long, default_value = "1500ms", value_parser = humantime::parse_duration)]
+    settle: Duration,
+    /// How soon after the faults each scope's holder has to succeed
+    #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
+    recovers_within: Duration,
+    /// Where the history goes
+    #[arg(long, default_value = "history.jsonl")]
+    history: PathBuf,
+    /// How many violations are told in full
+    #[arg(long, default_value_t = 3)]
+    show: usize,
+}
+
+/// `palisade-loadtest bench`.
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// Other proxies to compare with: nginx, haproxy
+    #[arg(long, value_delimiter = ',')]
+    versus: Vec<bench::Kind>,
+    /// What the requests do: get, put-1k, put-64k, put-1024k, ...
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "get,put-1k,put-64k,put-1024k"
+    )]
+    work: Vec<Work>,
+    /// Connections
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    connections: Vec<usize>,
+    /// Requests a second, each counted from when it was due; as fast as they are answered if absent
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long one run takes
+    #[arg(long, default_value = "2s", value_parser = humantime::parse_duration)]
+    time: Duration,
+    /// How often everything is run, in an order by chance
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Count system calls too, with strace
+    #[arg(long)]
+    syscalls: bool,
 }
 
 /// `palisade-loadtest check`.
@@ -30,28 +118,108 @@ struct CheckArgs {
     show: usize,
 }
 
-fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Check(args) => check(&args),
-    };
-    match done {
-        Ok(code) => code,
-        Err(error) => {
-            report::error(&*error);
-            ExitCode::from(74)
-        }
-    }
+/// `palisade-loadtest naive`.
+#[derive(Debug, Args)]
+struct NaiveArgs {
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    upstream: SocketAddr,
+    /// Keeps its marks there
+    #[arg(long)]
+    file: Option<PathBuf>,
 }
 
-type Done = Result<ExitCode, Box<dyn std::error::Error>>;
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Chaos(args) => attack(args),
+        Command::Bench(args) => measure(&args),
+        Command::Check(args) => check(&args.history, args.show),
+        Command::Worker(worker) => on_one_thread(worker.work()),
+        Command::Naive(args) => {
+            on_one_thread(chaos::naive::serve(args.listen, args.upstream, args.file))
+        }
+    };
+    done.unwrap_or_else(|error| {
+        report::error(&*error);
+        // EX_IOERR of sysexits.h.
+        ExitCode::from(74)
+    })
+}
 
-fn check(args: &CheckArgs) -> Done {
+type Done = Result<ExitCode, Box<dyn Error>>;
+
+fn on_one_thread<E: Error + 'static>(work: impl Future<Output = Result<(), E>>) -> Done {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(work)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn attack(args: ChaosArgs) -> Done {
+    let chaos = Chaos {
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
+        time: args.time,
+        faults: args.faults.0,
+        proxy: args.proxy,
+        workers: args.workers,
+        scopes: args.scopes,
+        settle: args.settle,
+        recovers_within: args.recovers_within,
+    };
+    report::begin(&chaos);
+    let events = chaos::run(&chaos, report::progress)?;
+    report::progress_ends();
+    history::write(events, &mut BufWriter::new(File::create(&args.history)?))?;
+    check(&args.history, args.show)
+}
+
+fn measure(args: &BenchArgs) -> Done {
+    let mut loads = Vec::new();
+    for &work in &args.work {
+        loads.extend(args.connections.iter().map(|&connections| Load {
+            work,
+            connections,
+            pace: args.rate.map_or(Pace::Closed, Pace::Open),
+            time: args.time,
+        }));
+    }
+    let mut subjects = vec![bench::Kind::Palisade];
+    subjects.extend(&args.versus);
+    let bench = Bench {
+        subjects,
+        loads,
+        rounds: args.rounds,
+        syscalls: args.syscalls,
+    };
+    let rows = bench::run(&bench, |round, load, kind| {
+        let done = (round - 1) as f64 / bench.rounds as f64;
+        report::progress(
+            done,
+            &format!("{} x {}: {kind}", load.work, load.connections),
+        );
+    })?;
+    report::progress_ends();
+    report::bench(&rows);
+    let failed = rows
+        .iter()
+        .flat_map(|row| &row.rounds)
+        .any(|round| round.failed > 0);
+    Ok(ExitCode::from(u8::from(failed)))
+}
+
+fn check(path: &Path, show: usize) -> Done {
+    let verdict = verdict(path)?;
+    report::verdict(&verdict, path, show)?;
+    Ok(ExitCode::from(u8::from(!verdict.violations.is_empty())))
+}
+
+fn verdict(path: &Path) -> Result<Verdict, Box<dyn Error>> {
     let mut checker = Checker::default();
-    for event in history::read(BufReader::new(File::open(&args.history)?)) {
+    for event in history::read(BufReader::new(File::open(path)?)) {
         let (line, event) = event?;
         checker.event(line, &event);
     }
-    let verdict = checker.finish();
-    report::verdict(&verdict, &args.history, args.show)?;
-    Ok(ExitCode::from(u8::from(!verdict.violations.is_empty())))
+    Ok(checker.finish())
 }

@@ -206,6 +206,14 @@ impl Palisade {
         self.running.as_ref().expect("the proxy does not run")
     }
 
+    /// The process id.
+    ///
+    /// # Panics
+    /// If it does not run; so do all that ask a running proxy.
+    pub fn pid(&self) -> nix::unistd::Pid {
+        self.running().process.pid()
+    }
+
     /// Where clients connect.
     ///
     /// # Panics

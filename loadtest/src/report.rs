@@ -5,12 +5,16 @@
     reason = "printing is what this is for"
 )]
 
-use palisade_loadtest::check::{Property, Verdict};
+use palisade_loadtest::{
+    bench::{Kind, Row},
+    chaos::Chaos,
+    check::{Property, Verdict},
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
     fs::File,
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, IsTerminal, stderr},
     path::Path,
 };
 
@@ -23,6 +27,29 @@ pub(crate) fn error(error: &dyn Error) {
         cause = inner.source();
     }
     eprintln!();
+}
+
+/// What is about to be run, so that it can be run again.
+pub(crate) fn begin(chaos: &Chaos) {
+    println!(
+        "seed {}, {:?} of faults, {} scopes with {} workers each, before the datastore: {}",
+        chaos.seed, chaos.time, chaos.scopes, chaos.workers, chaos.proxy
+    );
+}
+
+/// How far a run is, between 0 and 1, and what has just happened. Only for a terminal.
+pub(crate) fn progress(done: f64, event: &str) {
+    if stderr().is_terminal() {
+        let bar = "#".repeat((done * 40.0) as usize);
+        eprint!("\r[{bar:<40}] {event:<28}");
+    }
+}
+
+/// Makes way for what is printed next.
+pub(crate) fn progress_ends() {
+    if stderr().is_terminal() {
+        eprint!("\r{:<72}\r", "");
+    }
 }
 
 /// What came of checking a history: each property, and the first violations with their lines.
@@ -59,6 +86,42 @@ pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Res
         );
     }
     Ok(())
+}
+
+/// The figures of a bench, medians of all rounds, as a table of Markdown.
+pub(crate) fn bench(rows: &[Row]) {
+    println!(
+        "| work | connections | proxy | CPU us/request | Palisade's / its (least to most) | requests/s | p50 us | p99 us | MiB | syscalls | failed |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for row in rows {
+        let same = |other: &&Row| {
+            other.kind == Kind::Palisade
+                && other.load.work == row.load.work
+                && other.load.connections == row.load.connections
+        };
+        let own = rows
+            .iter()
+            .find(same)
+            .filter(|_| row.kind != Kind::Palisade);
+        let ratio = own.map_or(String::new(), |own| {
+            let (middle, least, most) = own.ratio(row, |figures| figures.cpu);
+            format!("{middle:.2} ({least:.2} to {most:.2})")
+        });
+        let syscalls = row.syscalls.map_or(String::new(), |n| format!("{n:.2}"));
+        println!(
+            "| {} | {} | {} | {:.1} | {ratio} | {:.0} | {:.0} | {:.0} | {:.1} | {syscalls} | {} |",
+            row.load.work,
+            row.load.connections,
+            row.kind,
+            row.median(|f| f.cpu),
+            row.median(|f| f.rate),
+            row.median(|f| f.p50),
+            row.median(|f| f.p99),
+            row.median(|f| f.memory as f64 / 1_048_576.0),
+            row.rounds.iter().map(|f| f.failed).sum::<u64>(),
+        );
+    }
 }
 
 /// The violations of one property.

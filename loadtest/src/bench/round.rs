@@ -1,0 +1,166 @@
+//! The rounds, and what comes of them.
+
+use super::{
+    Kind, Load, Work,
+    load::{self, Measured},
+    measure::{self, Syscalls},
+    sink,
+    subject::{Subject, pin},
+};
+use nix::unistd::Pid;
+use std::{collections::BTreeMap, io, time::Duration};
+use tokio::runtime::Runtime;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// Palisade, and what it is compared with.
+    pub subjects: Vec<Kind>,
+    /// The loads; each is run against each subject in each round.
+    pub loads: Vec<Load>,
+    /// How often.
+    pub rounds: usize,
+    /// Count system calls as well, in a run of its own.
+    pub syscalls: bool,
+}
+
+/// What one run gave.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Microseconds of processor time of the proxy for a request.
+    pub cpu: f64,
+    /// Requests a second.
+    pub rate: f64,
+    /// Microseconds.
+    pub p50: f64,
+    /// Microseconds.
+    pub p99: f64,
+    /// Answered with another status than 200.
+    pub failed: u64,
+    /// Bytes of memory after the run.
+    pub memory: u64,
+}
+
+/// All rounds of one load against one subject.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The load.
+    pub load: Load,
+    /// The subject.
+    pub kind: Kind,
+    /// One for each round, in order.
+    pub rounds: Vec<Figures>,
+    /// System calls for a request, if they were counted.
+    pub syscalls: Option<f64>,
+}
+
+/// Measures; `progress` is told what is run next.
+///
+/// # Errors
+/// If something can't be started, or breaks off.
+pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::Result<Vec<Row>> {
+    pin(1)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (upstream, _serving) = runtime.block_on(sink::start())?;
+    let subjects = bench
+        .subjects
+        .iter()
+        .map(|&kind| Subject::start(kind, upstream));
+    let mut subjects = subjects.collect::<io::Result<Vec<_>>>()?;
+    let mut figures: BTreeMap<(usize, String), Vec<Figures>> = BTreeMap::new();
+    for round in 1..=bench.rounds {
+        for (number, load) in bench.loads.iter().enumerate() {
+            fastrand::shuffle(&mut subjects);
+            for subject in &subjects {
+                progress(round, load, subject.kind);
+                let found = once(&runtime, subject, *load)?;
+                figures
+                    .entry((number, subject.kind.to_string()))
+                    .or_default()
+                    .push(found);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (number, load) in bench.loads.iter().enumerate() {
+        for &kind in &bench.subjects {
+            let subject = subjects.iter().find(|subject| subject.kind == kind);
+            let syscalls = match subject {
+                Some(subject) if bench.syscalls => Some(syscalls(&runtime, subject, *load)?),
+                _ => None,
+            };
+            rows.push(Row {
+                load: *load,
+                kind,
+                rounds: figures
+                    .remove(&(number, kind.to_string()))
+                    .unwrap_or_default(),
+                syscalls,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+fn once(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<Figures> {
+    let warm = Load {
+        time: load.time / 5,
+        ..load
+    };
+    drive(runtime, subject, warm)?;
+    let before = measure::cpu(subject.pid)?;
+    let measured = drive(runtime, subject, load)?;
+    let cpu = measure::cpu(subject.pid)?.saturating_sub(before);
+    let micros = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1000.0;
+    Ok(Figures {
+        cpu: micros_each(cpu, measured.requests),
+        rate: measured.requests as f64 / measured.time.as_secs_f64(),
+        p50: micros(0.5),
+        p99: micros(0.99),
+        failed: measured.failed,
+        memory: measure::memory(subject.pid)?,
+    })
+}
+
+fn drive(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<Measured> {
+    let to = match load.work {
+        Work::Get => subject.plain,
+        Work::Put(_) => subject.fence,
+    };
+    runtime.block_on(load::drive(to, load))
+}
+
+fn syscalls(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<f64> {
+    // Connections are made before.
+    let counting: Pid = subject.pid;
+    let strace = Syscalls::count(counting)?;
+    let measured = drive(runtime, subject, load)?;
+    Ok(strace.end()? as f64 / measured.requests.max(1) as f64)
+}
+
+fn micros_each(time: Duration, requests: u64) -> f64 {
+    time.as_secs_f64() * 1e6 / requests.max(1) as f64
+}
+
+impl Row {
+    /// The middle one of some figure over the rounds.
+    pub fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
+        median(self.rounds.iter().map(of).collect())
+    }
+
+    /// The ratio to another subject, round by round: the middle one, the smallest and the largest.
+    pub fn ratio(&self, other: &Self, of: impl Fn(&Figures) -> f64) -> (f64, f64, f64) {
+        let pairs = self.rounds.iter().zip(&other.rounds);
+        let ratios: Vec<f64> = pairs.map(|(one, other)| of(one) / of(other)).collect();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = ratios.iter().copied().fold(0.0, f64::max);
+        (median(ratios), least, most)
+    }
+}
+
+fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,116 @@
+//! What is measured, as it runs: pinned to core 0.
+
+use crate::{
+    peers::{Peer, Running},
+    proxy::Palisade,
+};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+use std::{fmt, io, net::SocketAddr, str::FromStr};
+use tempfile::TempDir;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Palisade with its defaults, one thread, access log off, no lease store: what a token costs once its floor has
+    /// opened does not depend on one.
+    Palisade,
+    /// Another proxy.
+    Peer(Peer),
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "palisade" => Ok(Self::Palisade),
+            "nginx" => Ok(Self::Peer(Peer::Nginx)),
+            "haproxy" => Ok(Self::Peer(Peer::Haproxy)),
+            _ => Err("there are: palisade, nginx, haproxy".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Palisade => "palisade",
+            Self::Peer(Peer::Nginx) => "nginx",
+            Self::Peer(Peer::Haproxy) => "haproxy",
+        })
+    }
+}
+
+/// It as it runs; ended when dropped.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) kind: Kind,
+    pub(super) pid: Pid,
+    /// Where it only forwards.
+    pub(super) plain: SocketAddr,
+    /// Where it checks tokens.
+    pub(super) fence: SocketAddr,
+    _runs: Runs,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "held until they are to end")]
+enum Runs {
+    Palisade(Palisade),
+    Peer(Running, TempDir),
+}
+
+impl Subject {
+    pub(super) fn start(kind: Kind, upstream: SocketAddr) -> io::Result<Self> {
+        // What is started inherits where it may run.
+        pin(0)?;
+        let subject = Self::start_here(kind, upstream);
+        pin(1)?;
+        subject
+    }
+
+    fn start_here(kind: Kind, upstream: SocketAddr) -> io::Result<Self> {
+        let (pid, plain, fence, runs) = match kind {
+            Kind::Palisade => {
+                let mut palisade = Palisade::new(&format!("http://{upstream}"))?
+                    .set("threads", 1)
+                    .set("access_log", false);
+                palisade.start()?;
+                let address = palisade.address();
+                (palisade.pid(), address, address, Runs::Palisade(palisade))
+            }
+            Kind::Peer(peer) => {
+                let folder = TempDir::with_prefix("palisade-peer-")?;
+                let running = peer.start(folder.path(), upstream)?;
+                let (plain, fence) = (running.plain, running.fence);
+                (
+                    running.process.pid(),
+                    plain,
+                    fence,
+                    Runs::Peer(running, folder),
+                )
+            }
+        };
+        Ok(Self {
+            kind,
+            pid,
+            plain,
+            fence,
+            _runs: runs,
+        })
+    }
+}
+
+/// Binds the calling thread to a core, where there are several.
+pub(super) fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    set.set(core)?;
+    match sched_setaffinity(Pid::from_raw(0), &set) {
+        // A machine with one core.
+        Err(nix::errno::Errno::EINVAL) => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,18 @@
+//! A run of chaos: etcd, a proxy, a recording datastore and workers under leases, all real, disturbed by a seed.
+//!
+//! What is disturbed when is a pure function of the seed ([`plan()`]); what then happens is the machine's business and is
+//! written down in the history, which [`crate::check`] reads.
+
+pub mod link;
+pub mod naive;
+pub mod plan;
+mod record;
+mod run;
+mod scrape;
+pub mod store;
+pub mod target;
+pub mod worker;
+
+pub use plan::{Fault, plan};
+pub use record::Recorder;
+pub use run::{Chaos, run};

@@ -1,0 +1,324 @@
+//! The run itself: starts everything, carries out the plan, waits for the calm.
+
+use super::{
+    Fault, Recorder,
+    link::{Link, Mode},
+    plan::{Planned, plan},
+    scrape::Scraper,
+    store::Store,
+    target::{Kind, Target},
+    worker::Worker,
+};
+use crate::{
+    history::{Event, REQUESTS, What},
+    servers::{Etcd, Process, etcd_program, program},
+};
+use nix::sys::signal::Signal;
+use palisade_lease::clock;
+use std::{
+    io::{self, BufRead, BufReader},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Chaos {
+    /// Of the plan, and of the datastore's whims.
+    pub seed: u64,
+    /// How long there are faults.
+    pub time: Duration,
+    /// Which.
+    pub faults: Vec<Fault>,
+    /// What is attacked.
+    pub proxy: Kind,
+    /// How many workers for each scope.
+    pub workers: u64,
+    /// How many scopes. The baselines that know only one get one.
+    pub scopes: u64,
+    /// A6, for Palisade and for the datastore.
+    pub settle: Duration,
+    /// How soon after the faults each scope's holder must succeed.
+    pub recovers_within: Duration,
+}
+
+impl Default for Chaos {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            time: Duration::from_secs(600),
+            faults: Fault::ALL.to_vec(),
+            proxy: Kind::Palisade,
+            workers: 3,
+            scopes: 3,
+            settle: Duration::from_millis(1_500),
+            recovers_within: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Runs it and gives the history. `progress` is told how far it is, between 0 and 1, and what happens.
+///
+/// # Errors
+/// If something can't be started, at first or again.
+pub fn run(chaos: &Chaos, progress: impl FnMut(f64, &str)) -> io::Result<Vec<Event>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let mut stage = Stage::set(chaos, &runtime)?;
+    stage.disturb(chaos, progress)?;
+    stage.calm(chaos.recovers_within);
+    let recorder = stage.recorder.clone();
+    drop(stage);
+    runtime.shutdown_background();
+    let events = recorder.events().clone();
+    Ok(events)
+}
+
+/// Everything that runs.
+struct Stage {
+    recorder: Arc<Recorder>,
+    workers: Vec<(Worker, Process)>,
+    scraper: Scraper,
+    target: Target,
+    etcd: Etcd,
+    store: Store,
+    /// Between workers and proxy, proxy and datastore, proxy and etcd.
+    front: Link,
+    back: Link,
+    leases: Link,
+}
+
+impl Stage {
+    fn set(chaos: &Chaos, runtime: &tokio::runtime::Runtime) -> io::Result<Self> {
+        let recorder = Arc::new(Recorder::new());
+        let etcd = Etcd::start()?;
+        let store = runtime.block_on(Store::start(recorder.clone(), chaos.settle, chaos.seed))?;
+        let back = runtime.block_on(Link::to(store.address()))?;
+        let leases = runtime.block_on(Link::to(etcd.address()))?;
+        let mut target = Target::new(chaos.proxy, back.address(), leases.address(), chaos.settle)?;
+        let front = runtime.block_on(Link::to(target.start()?))?;
+        let scraper = Scraper::start(recorder.clone());
+        scraper.at(target.admin());
+        let one_scope = matches!(chaos.proxy, Kind::Peer(_));
+        let scopes = if one_scope { 1 } else { chaos.scopes };
+        let mut stage = Self {
+            recorder,
+            workers: Vec::new(),
+            scraper,
+            target,
+            etcd,
+            store,
+            front,
+            back,
+            leases,
+        };
+        stage.recorder.record(What::Start {
+            seed: chaos.seed,
+            proxy: chaos.proxy.to_string(),
+            recovers_within_ms: chaos.recovers_within.as_millis() as u64,
+            scopes: (0..scopes).map(scope).collect(),
+        });
+        for number in 0..scopes * chaos.workers {
+            let worker = stage.worker(number, scope(number % scopes));
+            let process = stage.start_worker(&worker)?;
+            stage.workers.push((worker, process));
+        }
+        Ok(stage)
+    }
+
+    fn worker(&self, number: u64, scope: String) -> Worker {
+        Worker {
+            // Not by the link: a proxy that can't reach etcd while the workers can is the harder case.
+            leases: palisade_lease::LeaseUrl::Etcd {
+                endpoints: vec![self.etcd.address().to_string()],
+                tls: false,
+            },
+            to: self.front.address(),
+            scope,
+            number: number + 1,
+            epoch: self.recorder.epoch().as_nanos(),
+        }
+    }
+
+    fn start_worker(&self, worker: &Worker) -> io::Result<Process> {
+        let mut command = Command::new(program("palisade-loadtest"));
+        command
+            .args(worker.arguments())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut process = Process::start("worker", &mut command)?;
+        let output = process.child().stdout.take();
+        let recorder = self.recorder.clone();
+        thread::spawn(move || {
+            let lines = output
+                .into_iter()
+                .flat_map(|output| BufReader::new(output).lines());
+            // The last line of a killed worker may be half a line.
+            let events = lines
+                .map_while(Result::ok)
+                .filter_map(|line| serde_json::from_str(&line).ok());
+            events.for_each(|event| recorder.add(event));
+        });
+        Ok(process)
+    }
+
+    /// Carries out the plan.
+    fn disturb(&mut self, chaos: &Chaos, mut progress: impl FnMut(f64, &str)) -> io::Result<()> {
+        let planned = plan(chaos.seed, chaos.time, &chaos.faults);
+        let begins = planned.iter().map(|p| (p.at, true, *p));
+        let ends = planned.iter().map(|p| (p.until, false, *p));
+        let mut timeline: Vec<_> = begins.chain(ends).collect();
+        timeline.sort_by_key(|(at, begins, _)| (*at, *begins));
+        let start = clock::boot();
+        for (at, begins, planned) in timeline {
+            thread::sleep(at.saturating_sub(clock::boot().since(start)));
+            let does = if begins { "" } else { " ends" };
+            let done = at.as_secs_f64() / chaos.time.as_secs_f64();
+            progress(done, &format!("{}{does}", planned.fault));
+            self.fault(planned, begins)?;
+        }
+        thread::sleep(chaos.time.saturating_sub(clock::boot().since(start)));
+        Ok(())
+    }
+
+    fn fault(&mut self, planned: Planned, begins: bool) -> io::Result<()> {
+        let whom = planned.pick as usize % self.workers.len();
+        let target = match planned.fault {
+            Fault::WorkerStop | Fault::WorkerKill => {
+                format!("worker {}", self.workers[whom].0.number)
+            }
+            _ => String::new(),
+        };
+        let record = |stage: &Self| {
+            stage.recorder.record(What::Fault {
+                name: planned.fault.to_string(),
+                target: target.clone(),
+                begins,
+            });
+        };
+        if begins {
+            record(self);
+            self.begin(planned, whom);
+        } else {
+            self.end(planned, whom)?;
+            record(self);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, planned: Planned, whom: usize) {
+        let bytes = (planned.pick % 3_000) as usize;
+        match planned.fault {
+            Fault::WorkerStop => self.workers[whom].1.signal(Signal::SIGSTOP),
+            Fault::WorkerKill => self.workers[whom].1.kill(),
+            Fault::ProxyStop => self.target.freeze(true),
+            Fault::ProxyKill => self.target.kill(),
+            Fault::ProxyRestart => self.target.stop(),
+            Fault::EtcdStop => self.etcd.pause(),
+            Fault::EtcdKill => self.etcd.kill(),
+            Fault::EtcdCompact => self.compact(),
+            Fault::FrontCut => self.front.cut(),
+            Fault::FrontHold => self.front.set(Mode::Hold),
+            Fault::FrontHalfOpen => self.front.set(Mode::HalfOpen),
+            Fault::FrontCutAfter => self.front.set(Mode::CutAfter(bytes)),
+            Fault::FrontEat => self.front.set(Mode::Eat),
+            Fault::BackCut => self.back.cut(),
+            Fault::BackHold => self.back.set(Mode::Hold),
+            Fault::BackHalfOpen => self.back.set(Mode::HalfOpen),
+            Fault::BackCutAfter => self.back.set(Mode::CutAfter(bytes)),
+            Fault::BackEat => self.back.set(Mode::Eat),
+            Fault::LeasesCut => self.leases.cut(),
+            Fault::LeasesHold => self.leases.set(Mode::Hold),
+            Fault::StoreSlow => self.store.slow(true),
+            Fault::StoreAmbiguous => self.store.ambiguous(true),
+        }
+    }
+
+    fn end(&mut self, planned: Planned, whom: usize) -> io::Result<()> {
+        match planned.fault {
+            Fault::WorkerStop => self.workers[whom].1.signal(Signal::SIGCONT),
+            Fault::WorkerKill => {
+                // With another number: its requests are others.
+                self.workers[whom].0.number += 1_000;
+                self.workers[whom].1 = self.start_worker(&self.workers[whom].0)?;
+            }
+            Fault::ProxyStop => self.target.freeze(false),
+            Fault::ProxyKill | Fault::ProxyRestart => {
+                self.front.lead_to(self.target.start()?);
+                self.scraper.at(self.target.admin());
+            }
+            Fault::EtcdStop => self.etcd.resume(),
+            Fault::EtcdKill => self.etcd.start_again()?,
+            Fault::FrontHold | Fault::FrontHalfOpen | Fault::FrontCutAfter | Fault::FrontEat => {
+                self.front.set(Mode::Pass);
+            }
+            Fault::BackHold | Fault::BackHalfOpen | Fault::BackCutAfter | Fault::BackEat => {
+                self.back.set(Mode::Pass);
+            }
+            Fault::LeasesHold => self.leases.set(Mode::Pass),
+            Fault::StoreSlow => self.store.slow(false),
+            Fault::StoreAmbiguous => self.store.ambiguous(false),
+            Fault::EtcdCompact | Fault::FrontCut | Fault::BackCut | Fault::LeasesCut => {}
+        }
+        Ok(())
+    }
+
+    /// Compacts at the current revision. What can't be compacted for now is not.
+    fn compact(&self) {
+        let ctl = |arguments: &[&str]| {
+            let mut command = Command::new(etcd_program("etcdctl"));
+            command
+                .env("ETCDCTL_API", "3")
+                .arg("--endpoints")
+                .arg(self.etcd.address().to_string());
+            command.args(arguments).output().map(|output| output.stdout)
+        };
+        let status = ctl(&["get", "none", "--write-out=json"]).unwrap_or_default();
+        let status: serde_json::Value = serde_json::from_slice(&status).unwrap_or_default();
+        if let Some(revision) = status["header"]["revision"].as_u64() {
+            let _ = ctl(&["compact", &revision.to_string()]);
+        }
+    }
+
+    /// Everything runs again; waits until each scope's holder has succeeded, or the time for it is over.
+    fn calm(&self, within: Duration) {
+        let from = self.recorder.events().len();
+        self.recorder.record(What::Calm);
+        let start = clock::boot();
+        while clock::boot().since(start) < within && !self.all_succeed(from) {
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.recorder.record(What::End);
+    }
+
+    /// Whether a request of each scope was invoked and answered with success since then.
+    fn all_succeed(&self, from: usize) -> bool {
+        let events = self.recorder.events();
+        let succeeded: Vec<u64> = events[from..]
+            .iter()
+            .filter_map(|event| match &event.what {
+                What::Answered {
+                    id,
+                    status: 200 | 204,
+                    ..
+                } => Some(id / REQUESTS),
+                _ => None,
+            })
+            .collect();
+        self.workers.iter().all(|(worker, _)| {
+            let same_scope = |other: &&(Worker, Process)| other.0.scope == worker.scope;
+            let of_scope = self.workers.iter().filter(same_scope);
+            of_scope
+                .into_iter()
+                .any(|(other, _)| succeeded.contains(&other.number))
+        })
+    }
+}
+
+fn scope(number: u64) -> String {
+    format!("s{number}")
+}

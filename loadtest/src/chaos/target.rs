@@ -1,0 +1,184 @@
+//! What stands before the datastore: Palisade, or something that is no fence.
+
+use crate::{
+    peers::{Peer, Running},
+    proxy::Palisade,
+    servers::{Process, free_port, program, wait_for},
+};
+use nix::sys::signal::Signal;
+use std::{
+    fmt, io,
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    process::{Command, Stdio},
+    str::FromStr,
+    time::Duration,
+};
+use tempfile::TempDir;
+
+/// What can be attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Palisade.
+    Palisade,
+    /// Compares in memory and forwards.
+    Naive,
+    /// The same with its marks in a file.
+    NaiveDurable,
+    /// nginx or HAProxy.
+    Peer(Peer),
+    /// Nothing.
+    None,
+}
+
+impl Kind {
+    const NAMES: [(Self, &str); 6] = [
+        (Self::Palisade, "palisade"),
+        (Self::Naive, "naive"),
+        (Self::NaiveDurable, "naive-durable"),
+        (Self::Peer(Peer::Nginx), "nginx"),
+        (Self::Peer(Peer::Haproxy), "haproxy"),
+        (Self::None, "none"),
+    ];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = Self::NAMES.iter().find(|(kind, _)| kind == self);
+        f.write_str(named.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::NAMES.iter().find(|(_, name)| *name == text);
+        named.map(|(kind, _)| *kind).ok_or_else(|| {
+            let known = Self::NAMES.map(|(_, name)| name).join(", ");
+            format!("there are: {known}")
+        })
+    }
+}
+
+/// It as it runs.
+#[derive(Debug)]
+pub struct Target {
+    kind: Kind,
+    upstream: SocketAddr,
+    folder: TempDir,
+    palisade: Option<Palisade>,
+    naive: Option<Process>,
+    peer: Option<Running>,
+}
+
+impl Target {
+    /// One that does not run yet.
+    ///
+    /// # Errors
+    /// If it has no place for its files.
+    pub fn new(
+        kind: Kind,
+        upstream: SocketAddr,
+        leases: SocketAddr,
+        settle: Duration,
+    ) -> io::Result<Self> {
+        let palisade = match kind {
+            Kind::Palisade => Some(palisade(upstream, leases, settle)?),
+            _ => None,
+        };
+        Ok(Self {
+            kind,
+            upstream,
+            folder: TempDir::with_prefix("palisade-target-")?,
+            palisade,
+            naive: None,
+            peer: None,
+        })
+    }
+
+    /// Starts it, again if need be; gives its address.
+    ///
+    /// # Errors
+    /// If it does not come up.
+    pub fn start(&mut self) -> io::Result<SocketAddr> {
+        match self.kind {
+            Kind::Palisade => {
+                let Some(palisade) = &mut self.palisade else {
+                    return Ok(self.upstream);
+                };
+                palisade.start()?;
+                Ok(palisade.address())
+            }
+            Kind::Naive | Kind::NaiveDurable => {
+                let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+                let mut command = Command::new(program("palisade-loadtest"));
+                command.args(["naive", "--listen", &listen.to_string()]);
+                command.args(["--upstream", &self.upstream.to_string()]);
+                if self.kind == Kind::NaiveDurable {
+                    command.arg("--file").arg(self.folder.path().join("marks"));
+                }
+                command.stdin(Stdio::null()).stdout(Stdio::null());
+                self.naive = Some(Process::start("naive", &mut command)?);
+                wait_for("the naive proxy to listen", || {
+                    TcpStream::connect(listen).ok()
+                });
+                Ok(listen)
+            }
+            Kind::Peer(peer) => {
+                let running = peer.start(self.folder.path(), self.upstream)?;
+                let fence = running.fence;
+                self.peer = Some(running);
+                Ok(fence)
+            }
+            Kind::None => Ok(self.upstream),
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.palisade.iter_mut().for_each(Palisade::kill);
+        self.naive = None;
+        self.peer = None;
+    }
+
+    /// An orderly end, where there is one.
+    pub fn stop(&mut self) {
+        if let Some(palisade) = &mut self.palisade {
+            palisade.stop();
+        }
+        self.naive = None;
+        self.peer = None;
+    }
+
+    /// Freezes it, or lets it go on.
+    pub fn freeze(&self, freeze: bool) {
+        let signal = if freeze {
+            Signal::SIGSTOP
+        } else {
+            Signal::SIGCONT
+        };
+        self.palisade
+            .iter()
+            .for_each(|palisade| palisade.signal(signal));
+        self.naive.iter().for_each(|naive| naive.signal(signal));
+        self.peer.iter().for_each(|peer| peer.signal(signal));
+    }
+
+    /// Where its floors can be looked at.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.palisade.as_ref().map(Palisade::admin)
+    }
+}
+
+fn palisade(upstream: SocketAddr, leases: SocketAddr, settle: Duration) -> io::Result<Palisade> {
+    Palisade::new(&format!("http://{upstream}"))?
+        .set("leases", format!("etcd://{leases}"))
+        .set("fence.settle", format!("{}ms", settle.as_millis()))
+        .set("fence.abort_after", "300ms")
+        .set("fence.drain_timeout", "8s")
+        .set("limits.upstream_response_timeout", "3s")
+        .set("limits.upstream_connect_timeout", "1s")
+        .set("limits.shutdown_timeout", "1s")
+        .set("access_log", false)
+        .routes("[[route]]\npath = \"/{scope}/{*rest}\"\nscope = \"chaos/{scope}\"\n")
+}

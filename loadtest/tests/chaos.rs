@@ -1,0 +1,150 @@
+//! The attack in its short form: Palisade holds, and whatever only compares tokens is caught. And the links that the
+//! attack is made with.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use palisade_loadtest::{
+    chaos::{
+        self, Chaos,
+        link::{Link, Mode},
+        plan::Faults,
+        target::Kind,
+    },
+    check::{Checker, Property, Verdict},
+    peers::Peer,
+};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+fn attack(proxy: Kind, seed: u64, seconds: u64, faults: &str) -> Verdict {
+    let chaos = Chaos {
+        seed,
+        time: Duration::from_secs(seconds),
+        faults: faults.parse::<Faults>().unwrap().0,
+        proxy,
+        recovers_within: Duration::from_secs(60),
+        ..Chaos::default()
+    };
+    let mut events = chaos::run(&chaos, |_, _| {}).unwrap();
+    events.sort_by_key(|event| event.at);
+    let mut checker = Checker::default();
+    for (line, event) in (1..).zip(&events) {
+        checker.event(line, event);
+    }
+    checker.finish()
+}
+
+#[test]
+fn palisade_holds_with_every_fault_on() {
+    for seed in [1, 2] {
+        let verdict = attack(Kind::Palisade, seed, 8, "all");
+        assert_eq!(verdict.violations, [], "seed {seed}");
+        let counts = verdict.counts;
+        assert!(counts.applied > 0 && counts.faults > 5, "{counts:?}");
+    }
+}
+
+/// Several seeds, since what a slow machine gets done in a few seconds may be too little for one.
+fn is_caught(proxy: Kind) {
+    let caught = (1..=8).any(|seed| {
+        let verdict = attack(proxy, seed, 4, "store,front");
+        let all = verdict.violations.iter();
+        all.map(|violation| violation.property)
+            .any(|property| property == Property::Order)
+    });
+    assert!(caught, "{proxy} is no fence, and was taken for one");
+}
+
+#[test]
+fn a_comparison_in_memory_is_caught() {
+    is_caught(Kind::Naive);
+}
+
+#[test]
+fn a_comparison_with_a_file_is_caught() {
+    is_caught(Kind::NaiveDurable);
+}
+
+#[test]
+fn no_proxy_at_all_is_caught() {
+    is_caught(Kind::None);
+}
+
+#[test]
+fn nginx_and_haproxy_are_caught_where_they_are_installed() {
+    for peer in [Peer::Nginx, Peer::Haproxy] {
+        if peer.installed() {
+            is_caught(Kind::Peer(peer));
+        }
+    }
+}
+
+/// A link to a server that says everything back.
+async fn link_to_echo() -> Link {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let link = Link::to(listener.local_addr().unwrap()).await.unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let (mut from, mut to) = stream.split();
+                tokio::io::copy(&mut from, &mut to).await
+            });
+        }
+    });
+    link
+}
+
+async fn say(stream: &mut TcpStream, word: &[u8]) -> std::io::Result<Vec<u8>> {
+    stream.write_all(word).await?;
+    let mut answer = vec![0; word.len()];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}
+
+#[tokio::test]
+async fn a_link_passes_and_cuts() {
+    let link = link_to_echo().await;
+    let mut stream = TcpStream::connect(link.address()).await.unwrap();
+    assert_eq!(say(&mut stream, b"one").await.unwrap(), b"one");
+    link.cut();
+    assert!(stream.read(&mut [0]).await.is_err(), "a reset");
+    let mut stream = TcpStream::connect(link.address()).await.unwrap();
+    assert_eq!(say(&mut stream, b"two").await.unwrap(), b"two");
+}
+
+#[tokio::test]
+async fn what_is_held_comes_later() {
+    let link = link_to_echo().await;
+    let mut stream = TcpStream::connect(link.address()).await.unwrap();
+    assert_eq!(say(&mut stream, b"one").await.unwrap(), b"one");
+    link.set(Mode::Hold);
+    stream.write_all(b"two").await.unwrap();
+    link.set(Mode::Pass);
+    let mut answer = [0; 3];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"two");
+}
+
+#[tokio::test]
+async fn a_connection_is_cut_after_so_many_bytes() {
+    let link = link_to_echo().await;
+    link.set(Mode::CutAfter(5));
+    let mut stream = TcpStream::connect(link.address()).await.unwrap();
+    assert_eq!(say(&mut stream, b"four").await.unwrap(), b"four");
+    assert!(say(&mut stream, b"more").await.is_err());
+}
+
+#[tokio::test]
+async fn an_answer_is_eaten_and_the_connection_ends_with_the_fault() {
+    let link = link_to_echo().await;
+    let mut stream = TcpStream::connect(link.address()).await.unwrap();
+    assert_eq!(say(&mut stream, b"one").await.unwrap(), b"one");
+    link.set(Mode::Eat);
+    stream.write_all(b"two").await.unwrap();
+    link.set(Mode::Pass);
+    // The answer is lost, or the reset comes before it: in no case does it come.
+    assert!(stream.read_exact(&mut [0; 3]).await.is_err());
+}
