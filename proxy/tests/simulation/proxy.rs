@@ -114,8 +114,8 @@ impl AsyncWrite for Noted {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let wrote = Pin::new(this.stream.get_mut()).poll_write(cx, buf);
-        if let Poll::Ready(Ok(_)) = wrote {
-            this.line.wrote(this.world.now());
+        if let Poll::Ready(Ok(bytes)) = wrote {
+            this.line.wrote(bytes, this.world.now());
         }
         wrote
     }
