@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test fmt docs clean
+.PHONY: help demo clean-demo build release test soak fmt docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -26,6 +26,10 @@ release: ## the programs as they are meant to run, in target/release (slow: whol
 test: ## every check there is; the same that CI runs
 	@scripts/need.sh test
 	@scripts/test.sh
+
+soak: ## many more seeds of the simulation than `make test` takes (SEEDS=5000 of them; prints how to replay one that fails)
+	@scripts/need.sh build
+	@SEEDS=$(or $(SEEDS),5000) cargo test --locked -p palisade --test simulation no_seed -- --nocapture
 
 fmt: ## formats the Rust code
 	@cargo fmt --all
