@@ -317,6 +317,10 @@ impl Write {
 
     /// Until it is settled, counted from the answer that leaves it open.
     fn apply_answered(self, when: When) {
+        if self.line.settled_at().is_some() {
+            // Nobody has heard the answer.
+            return self.apply_unanswered(when);
+        }
         let until = self.world.now().after(SETTLE);
         spawn_local(async move {
             let delay = match when {
