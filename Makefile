@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test chaos bench fmt docs clean
+.PHONY: help demo clean-demo build release test chaos bench fmt docs clean soak
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -36,6 +36,10 @@ chaos: ## ten minutes of faults, then the checker (TIME=1m SEED=7 FAULTS=proxy,s
 bench: release ## what a request costs, beside nginx and HAProxy where they are installed; takes some minutes
 	@cargo build --locked --release --bins -p palisade-loadtest
 	@target/release/palisade-loadtest bench --syscalls $(if $(VERSUS),--versus $(VERSUS)) $(BENCH)
+
+soak: ## many more seeds of the simulation than `make test` takes (SEEDS=5000 of them; prints how to replay one that fails)
+	@scripts/need.sh build
+	@SEEDS=$(or $(SEEDS),5000) cargo test --locked -p palisade --test simulation no_seed -- --nocapture
 
 fmt: ## formats the Rust code
 	@cargo fmt --all

@@ -62,7 +62,7 @@ pub enum Rule {
     FencedRead,
     /// G4: what was refused never reaches upstream.
     RefusedArrived,
-    /// A write is sent once.
+    /// A write is sent once. (A read may be sent once more, on another connection.)
     SentTwice,
     /// A write is applied once.
     AppliedTwice,
@@ -86,6 +86,7 @@ pub struct Violation {
 #[derive(Default)]
 struct Request {
     token: Option<u64>,
+    read: bool,
     /// It came from the lease's holder, who has been that since.
     held: bool,
     refused: bool,
@@ -128,10 +129,11 @@ impl History {
         match event {
             Event::Granted { token } => self.granted(Some(*token)),
             Event::Freed { .. } => self.granted(None),
-            Event::Began { id, token, .. } => {
+            Event::Began { id, token, write } => {
                 let held = token.is_some() && *token == self.grant;
                 let request = Request {
                     token: *token,
+                    read: !write,
                     held,
                     ..Request::default()
                 };
@@ -197,7 +199,7 @@ impl History {
         if request.refused {
             return Err(Rule::RefusedArrived);
         }
-        if std::mem::replace(&mut request.arrived, true) {
+        if std::mem::replace(&mut request.arrived, true) && !request.read {
             return Err(Rule::SentTwice);
         }
         Ok(())

@@ -124,10 +124,11 @@ impl Faults {
         let now = self.world.now();
         match self.proxy {
             Proxy::Up => {
-                let due = |(at, _): &mut (Duration, End)| Time::ZERO.after(*at) <= now;
-                let Some((_, end)) = self.ends.pop_front_if(due) else {
+                let due = |(at, _): &&(Duration, End)| Time::ZERO.after(*at) <= now;
+                let Some(&(_, end)) = self.ends.front().filter(due) else {
                     return;
                 };
+                self.ends.pop_front();
                 if end.in_order {
                     self.world.fault("stop");
                     self.world.stop.store(true, SeqCst);

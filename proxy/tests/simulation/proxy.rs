@@ -114,8 +114,8 @@ impl AsyncWrite for Noted {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let wrote = Pin::new(this.stream.get_mut()).poll_write(cx, buf);
-        if let Poll::Ready(Ok(_)) = wrote {
-            this.line.wrote(this.world.now());
+        if let Poll::Ready(Ok(bytes)) = wrote {
+            this.line.wrote(bytes, this.world.now());
         }
         wrote
     }
@@ -149,24 +149,16 @@ pub async fn run(world: Arc<World>) -> turmoil::Result {
         body_idle_timeout: ms(300),
         ..ServerConfig::default()
     };
-    let shutdown = Shutdown::new(&config);
-    spawn_local(end_in_order(
-        Arc::clone(&world),
-        Arc::clone(&gate),
-        shutdown.clone(),
-    ));
     let pool_config = pool_config(&world, &mut rng);
     let pool = || Pool::new(ToUpstream(Arc::clone(&world)), pool_config.clone());
+    let mut serving;
     if world.subject == Subject::Naive {
-        serve_all(|| Naive::new(Arc::clone(&world), pool()), config, &shutdown).await?;
+        serving = serve_all(|| Naive::new(Arc::clone(&world), pool()), config).await?;
     } else {
-        serve_all(
-            || Forwarder::new(Arc::clone(&shared), pool()),
-            config,
-            &shutdown,
-        )
-        .await?;
+        serving = serve_all(|| Forwarder::new(Arc::clone(&shared), pool()), config).await?;
     }
+    until_told(&world, &gate).await;
+    serving.shutdown().await;
     disk.stop_clean(&gate.unsettled());
     world.stopped.store(true, SeqCst);
     // The process is gone; the end of its host closes what it had open.
@@ -176,8 +168,8 @@ pub async fn run(world: Arc<World>) -> turmoil::Result {
 async fn serve_all<H: Handler>(
     make: impl Fn() -> H,
     config: ServerConfig,
-    shutdown: &Shutdown,
-) -> turmoil::Result {
+) -> io::Result<JoinSet<()>> {
+    let stage = Shutdown::new(&config).stage();
     let (config, counts) = (Rc::new(config), Arc::new(Counts::default()));
     let mut serving = JoinSet::new();
     for thread in 0..THREADS {
@@ -187,11 +179,10 @@ async fn serve_all<H: Handler>(
             Rc::new(make()),
             Rc::clone(&config),
             Arc::clone(&counts),
-            shutdown.stage(),
+            stage.clone(),
         ));
     }
-    while serving.join_next().await.is_some() {}
-    Ok(())
+    Ok(serving)
 }
 
 fn gate(world: &Arc<World>, disk: &Arc<Disk>, rng: &mut Rng) -> Arc<Gate> {
@@ -227,15 +218,14 @@ async fn upkeep(disk: Arc<Disk>, gate: Arc<Gate>) {
     }
 }
 
-/// As at a SIGTERM.
-async fn end_in_order(world: Arc<World>, gate: Arc<Gate>, shutdown: Shutdown) {
+/// As at a SIGTERM. The stage of the shutdown is not moved on: tokio's `watch` wakes in an order of its own luck, and then a
+/// seed would not give the same run twice.
+async fn until_told(world: &World, gate: &Gate) {
     while !world.stop.load(SeqCst) {
         sleep(ms(5)).await;
     }
-    shutdown.drain();
     gate.stop_waiting();
     sleep(ms(150)).await;
-    shutdown.stop();
 }
 
 fn live(rng: &mut Rng) -> Live {

@@ -138,6 +138,8 @@ struct Write {
     id: u32,
     token: u64,
     line: Arc<Line>,
+    /// How many bytes its connection has carried when it was sent completely.
+    complete_at: u64,
 }
 
 impl Connection {
@@ -187,6 +189,7 @@ impl Connection {
             id,
             token,
             line,
+            complete_at: (self.reader.used() + length) as u64,
         };
         let plan = Plan::draw(&mut self.rng, length, self.world.is_over());
         let (body, when) = match plan {
@@ -244,7 +247,7 @@ impl Connection {
                 }
                 let status = *self.rng.choice(&[200, 413]).unwrap();
                 self.answer(id, status, 2).await?;
-                write.apply_unanswered(when);
+                write.apply_early_answered(when);
                 Ok(false)
             }
             Plan::CutAnswer => {
@@ -278,8 +281,18 @@ impl Write {
             .is_none_or(|until| self.world.now() < until)
     }
 
+    /// The same, if the proxy never sent it completely. If it did, what upstream answered is an answer and settles (A5),
+    /// whether upstream has read it all or not.
+    fn apply_early_answered(self, when: When) {
+        self.apply_later(when, |write| write.line.bytes() < write.complete_at);
+    }
+
     /// Some time while its connection is open, or until it is settled after that.
     fn apply_unanswered(self, when: When) {
+        self.apply_later(when, |_| true);
+    }
+
+    fn apply_later(self, when: When, may: impl FnOnce(&Self) -> bool + 'static) {
         spawn_local(async move {
             match when {
                 When::Never => return,
@@ -296,7 +309,7 @@ impl Write {
                     sleep(until.before(margin).since(now).max(ms(1))).await;
                 },
             }
-            if self.may_be_applied() {
+            if self.may_be_applied() && may(&self) {
                 self.apply();
             }
         });
@@ -304,6 +317,10 @@ impl Write {
 
     /// Until it is settled, counted from the answer that leaves it open.
     fn apply_answered(self, when: When) {
+        if self.line.settled_at().is_some() {
+            // Nobody has heard the answer.
+            return self.apply_unanswered(when);
+        }
         let until = self.world.now().after(SETTLE);
         spawn_local(async move {
             let delay = match when {

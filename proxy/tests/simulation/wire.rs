@@ -36,6 +36,7 @@ impl Head {
 #[derive(Default)]
 pub struct Reader {
     read: Vec<u8>,
+    used: usize,
 }
 
 impl Reader {
@@ -43,6 +44,7 @@ impl Reader {
     pub async fn head(&mut self, io: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Head>> {
         loop {
             if let Some(end) = self.read.windows(4).position(|part| part == b"\r\n\r\n") {
+                self.used += end + 4;
                 let head: Vec<_> = self.read.drain(..end + 4).collect();
                 let head = String::from_utf8_lossy(&head[..end]);
                 let lines = head.split("\r\n").map(str::to_owned).collect();
@@ -65,8 +67,14 @@ impl Reader {
                 return Ok(None);
             }
         }
+        self.used += length;
         let body: Vec<_> = self.read.drain(..length).collect();
         Ok(Some(String::from_utf8_lossy(&body).into_owned()))
+    }
+
+    /// How many bytes have been used so far.
+    pub fn used(&self) -> usize {
+        self.used
     }
 
     async fn more(&mut self, io: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {

@@ -175,13 +175,20 @@ impl World {
 /// A connection to upstream, as A6 sees it. In nanoseconds; 0: never.
 #[derive(Default)]
 pub struct Line {
+    bytes: AtomicU64,
     wrote: AtomicU64,
     ended: AtomicU64,
 }
 
 impl Line {
-    pub fn wrote(&self, now: Time) {
+    pub fn wrote(&self, bytes: usize, now: Time) {
+        self.bytes.fetch_add(bytes as u64, SeqCst);
         self.wrote.store(now.as_nanos(), SeqCst);
+    }
+
+    /// How many bytes were written in all.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(SeqCst)
     }
 
     pub fn ended(&self, now: Time) {
