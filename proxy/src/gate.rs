@@ -367,7 +367,11 @@ impl Gate {
                     .load(name)?
                     .unwrap_or_else(|| Scope::new(self.authority.is_some()));
                 let scope = self.grouped(name, scope);
-                let cell = Arc::new(Cell::new(Arc::clone(name), scope, self.place.get().cloned()));
+                let cell = Arc::new(Cell::new(
+                    Arc::clone(name),
+                    scope,
+                    self.place.get().cloned(),
+                ));
                 drop(place.insert(Arc::clone(&cell)));
                 if cell.place.is_some() {
                     // What closed it as it came is to be carried out.

@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Session {
     deadline: Arc<Deadline>,
+    /// Held while the deadline moves, so that one that has ended stays so.
+    turn: Mutex<()>,
 }
 
 impl Session {
@@ -27,11 +29,13 @@ impl Session {
     pub fn until(deadline: Time) -> Self {
         Self {
             deadline: Arc::new(Deadline::new(deadline)),
+            turn: Mutex::new(()),
         }
     }
 
     /// A keep-alive was answered. One that has ended stays so.
     pub fn extend(&self, deadline: Time) {
+        let _turn = lock(&self.turn);
         if !self.is_over() {
             self.deadline.set(deadline);
         }
@@ -39,6 +43,7 @@ impl Session {
 
     /// Ends it now.
     pub fn end(&self) {
+        let _turn = lock(&self.turn);
         self.deadline.set(Time::ZERO);
     }
 
