@@ -10,6 +10,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::OnceLock,
     thread,
     time::Duration,
 };
@@ -134,6 +135,8 @@ pub struct Etcd {
     peer: SocketAddr,
     folder: TempDir,
     arguments: Vec<String>,
+    /// The folder of its programs, if not the usual one.
+    programs: Option<PathBuf>,
 }
 
 impl Etcd {
@@ -144,6 +147,11 @@ impl Etcd {
 
     /// The same with more arguments, e.g. `["--quota-backend-bytes", "1000000"]`.
     pub fn start_with(arguments: &[&str]) -> io::Result<Self> {
+        Self::start_of(None, arguments)
+    }
+
+    /// The same with the programs in a folder, such as [`newer_etcd`]'s.
+    pub fn start_of(programs: Option<&Path>, arguments: &[&str]) -> io::Result<Self> {
         let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
         let mut last = None;
         // Another process may take a port between our look and etcd's: then again with others.
@@ -154,6 +162,7 @@ impl Etcd {
                 peer: (Ipv4Addr::LOCALHOST, free_port()?).into(),
                 folder: TempDir::with_prefix("palisade-etcd-")?,
                 arguments: arguments.clone(),
+                programs: programs.map(Path::to_owned),
             };
             match etcd.start_again() {
                 Ok(()) => return Ok(etcd),
@@ -173,7 +182,7 @@ impl Etcd {
             format!("http://{}", self.client),
             format!("http://{}", self.peer),
         );
-        let mut command = Command::new(etcd_program("etcd"));
+        let mut command = Command::new(self.program("etcd"));
         command
             .args(["--name", "default", "--data-dir"])
             .arg(self.data())
@@ -256,12 +265,18 @@ impl Etcd {
         self.process.iter().for_each(|p| p.signal(Signal::SIGCONT));
     }
 
+    fn program(&self, name: &str) -> PathBuf {
+        self.programs
+            .as_ref()
+            .map_or_else(|| etcd_program(name), |folder| folder.join(name))
+    }
+
     /// Runs `etcdctl` against it and gives what it printed.
     ///
     /// # Panics
     /// If it fails.
     pub fn ctl(&self, arguments: &[&str]) -> String {
-        let output = Command::new(etcd_program("etcdctl"))
+        let output = Command::new(self.program("etcdctl"))
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &self.client.to_string()])
             .args(arguments)
@@ -280,6 +295,57 @@ impl Etcd {
 pub fn etcd_program(name: &str) -> PathBuf {
     std::env::var_os("PALISADE_ETCD_BIN")
         .map_or_else(|| PathBuf::from(name), |dir| PathBuf::from(dir).join(name))
+}
+
+/// The folder of an etcd that is new enough for several replicas (3.5.13): the one in use, or else one that is fetched once and
+/// unpacked below the build folder. An error says why there is none.
+///
+/// # Errors
+/// If it can't be fetched.
+pub fn newer_etcd() -> Result<PathBuf, String> {
+    static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    FOUND.get_or_init(find_newer_etcd).clone()
+}
+
+fn find_newer_etcd() -> Result<PathBuf, String> {
+    let used = std::env::var_os("PALISADE_ETCD_BIN").map(PathBuf::from);
+    if let Some(used) = used.filter(|used| is_new_enough(&used.join("etcd"))) {
+        return Ok(used);
+    }
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let target = own
+        .ancestors()
+        .find(|path| path.file_name().is_some_and(|name| name == "target"))
+        .ok_or("no build folder")?;
+    let folder = target.join("etcd35");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/newer-etcd.sh");
+    let output = Command::new("sh")
+        .arg(script)
+        .arg(&folder)
+        .output()
+        .map_err(|error| error.to_string())?;
+    let programs = folder.join("usr/bin");
+    if output.status.success() && is_new_enough(&programs.join("etcd")) {
+        Ok(programs)
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn is_new_enough(etcd: &Path) -> bool {
+    let Ok(output) = Command::new(etcd).arg("--version").output() else {
+        return false;
+    };
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said
+        .lines()
+        .find_map(|line| line.strip_prefix("etcd Version: "));
+    let numbers: Vec<u32> = version
+        .unwrap_or_default()
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect();
+    numbers >= vec![3, 5, 13]
 }
 
 /// A plain GET; the answer with its head, as text.

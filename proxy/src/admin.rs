@@ -39,6 +39,8 @@ pub struct LeaseStoreHealth {
     pub away: Option<String>,
     /// Why it is not trusted any more, if so.
     pub changed: Option<String>,
+    /// Why this replica has not joined its group, if so.
+    pub not_joined: Option<String>,
 }
 
 /// Begins a new epoch, pushing the store's revision by at most so many; or says why not.
@@ -134,6 +136,10 @@ impl Admin {
         metrics::gauge!("palisade_connections").set(self.connections.open.load(Relaxed) as f64);
         let expiry = self.certificate.as_ref().and_then(|tls| tls.expiry());
         metrics::gauge!("palisade_tls_certificate_expiry_seconds").set(expiry.unwrap_or(0) as f64);
+        if let Some(place) = self.gate.place() {
+            metrics::gauge!("palisade_replica_session_remaining_seconds")
+                .set(place.remaining().as_secs_f64());
+        }
         metrics_process::Collector::default().collect();
         let mut rendered = self.prometheus.render();
         self.scope_series(scopes, &mut rendered);
@@ -217,6 +223,9 @@ impl Admin {
         }
         if let Some(why) = lease_store.away {
             reasons.push(format!("the lease store can't be asked: {why}"));
+        }
+        if let Some(why) = lease_store.not_joined {
+            reasons.push(format!("this replica is not joined to its group: {why}"));
         }
         if let Err(why) = self.reach_upstream().await {
             reasons.push(format!(

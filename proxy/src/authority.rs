@@ -1,13 +1,13 @@
 //! What the gate asks the lease store, and what the lease store tells the gate.
 
-mod connect;
+pub(crate) mod connect;
 mod epoch;
 mod etcd;
-mod health;
+pub(crate) mod health;
 mod members;
 mod reads;
 mod sqlite;
-mod trust;
+pub(crate) mod trust;
 mod watch;
 
 pub use connect::{EtcdOptions, EtcdTls};

@@ -231,16 +231,6 @@ impl Settings {
         }
     }
 
-    /// Settings that are read and checked, and that `palisade run` can't follow yet.
-    pub fn not_built_yet(&self) -> Option<ConfigError> {
-        self.replicas.as_ref().map(|_| ConfigError {
-            place: Place::Default,
-            key: "replicas".into(),
-            message: "several replicas are not built yet".into(),
-            remedy: "Remove the section [replicas] and run one proxy.".into(),
-        })
-    }
-
     /// Settings that only a restart can change and that differ in `new`, by their names in the file.
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         [

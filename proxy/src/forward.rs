@@ -393,6 +393,7 @@ fn closed(why: Closed) -> Refusal {
         Closed::HandoverPending => Problem::HandoverPending.into(),
         Closed::Overloaded => Problem::Overloaded.into(),
         Closed::ShuttingDown => Problem::ShuttingDown.into(),
+        Closed::SessionExpired => Problem::SessionExpired.into(),
         // It is looked at again instead; should that ever end, this is what it waits for.
         Closed::Reloaded => Problem::HandoverPending.into(),
         Closed::Refused(refused) => match refused {

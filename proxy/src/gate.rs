@@ -5,10 +5,14 @@
 //! that is being sent holds a [`Ticket`], and must say how it ended. A ticket that is dropped is ambiguous.
 
 mod cell;
+mod group;
 mod inside;
+mod place;
 mod ticket;
 
 pub use cell::ScopeView;
+pub use group::Standing;
+pub use place::{Place, Session};
 pub use ticket::{Pass, Ticket};
 
 use crate::{
@@ -23,7 +27,7 @@ use palisade_lease::clock::Clock;
 use std::{
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, OnceLock, PoisonError, Weak,
         atomic::{
             AtomicBool, AtomicU64, AtomicUsize,
             Ordering::{Relaxed, SeqCst},
@@ -66,6 +70,8 @@ pub enum Closed {
     Overloaded,
     /// The proxy is on its way down, and the raise has not finished.
     ShuttingDown,
+    /// This replica has lost its place among the replicas, or has not joined them yet.
+    SessionExpired,
     /// The routes have changed: it must be looked at again in which scope it falls.
     Reloaded,
 }
@@ -101,6 +107,8 @@ pub struct Gate {
     table: AtomicU64,
     /// Requests that have passed and not ended: with the writes in flight, all that a reload waits for.
     doors: Doors,
+    /// For one of several replicas.
+    place: OnceLock<Arc<Place>>,
 }
 
 impl Gate {
@@ -129,6 +137,7 @@ impl Gate {
             stopping: AtomicBool::new(false),
             table: AtomicU64::new(0),
             doors: Doors::new(gate, settings.abort_after),
+            place: OnceLock::new(),
         })
     }
 
@@ -149,16 +158,17 @@ impl Gate {
             return Err(Closed::Reloaded);
         }
         self.trusted()?;
+        let session = self.session()?;
         let cell = self.cell(scope)?;
         let mut arrival = cell.lock().arrive(token);
         let decision = self.decide(&cell, &mut arrival, self.clock.now());
         let decided = match decision {
             Decision::Admit => Ok(()),
             Decision::Refuse(why) => Err(Closed::Refused(why)),
-            Decision::Wait => self.wait(&cell, arrival).await,
+            Decision::Wait => self.wait(&cell, arrival, session.as_deref()).await,
         };
         match decided {
-            Ok(()) => Ok(Pass::new(inside, cell, token)),
+            Ok(()) => Ok(Pass::new(inside, cell, token, session)),
             Err(why) => {
                 self.note_refusal(&cell, why, write);
                 Err(why)
@@ -166,13 +176,21 @@ impl Gate {
         }
     }
 
-    async fn wait(self: &Arc<Self>, cell: &Arc<Cell>, mut arrival: Arrival) -> Result<(), Closed> {
+    async fn wait(
+        self: &Arc<Self>,
+        cell: &Arc<Cell>,
+        mut arrival: Arrival,
+        session: Option<&Session>,
+    ) -> Result<(), Closed> {
         let _waiting = Waiting::enter(self, cell)?;
         let deadline = self.clock.now().after(self.settings.drain_timeout);
         loop {
             let mut changed = pin!(cell.changed.notified());
             // From here on no change is missed.
             changed.as_mut().enable();
+            if session.is_some_and(Session::is_over) {
+                return Err(Closed::SessionExpired);
+            }
             let now = self.clock.now();
             match self.decide(cell, &mut arrival, now) {
                 Decision::Admit => return self.trusted(),
@@ -186,7 +204,8 @@ impl Gate {
             }
             // Opening time that has passed is not this request's: it waits for something else, and an event says when.
             let opens_at = cell.lock().opens_at().filter(|&at| at > now);
-            let look_again = opens_at.unwrap_or(Time::NEVER).min(deadline);
+            let ends_at = session.map_or(Time::NEVER, Session::deadline);
+            let look_again = opens_at.unwrap_or(Time::NEVER).min(deadline).min(ends_at);
             tokio::select! {
                 biased;
                 () = changed => {}
@@ -276,12 +295,16 @@ impl Gate {
         let result = event(&mut scope);
         let rose = scope.floor() != before.0;
         let opened = scope.is_open() && (rose || !before.1);
+        let touched = cell.place.is_some() && (rose || scope.wants_clearance().is_some());
         let (mut next, closed_at) = (scope.poll_action(), scope.closed_at());
         drop(scope);
         if opened {
             metrics::counter!("palisade_raises_total", "result" => "opened").increment(1);
             metrics::histogram!("palisade_handover_duration_seconds")
                 .record(self.clock.now().since(closed_at));
+        }
+        if touched {
+            cell.touch();
         }
         if rose {
             cell.closed.notify_waiters();
@@ -298,6 +321,7 @@ impl Gate {
     fn event(self: &Arc<Self>, cell: &Arc<Cell>, event: impl FnOnce(&mut Scope)) {
         self.with(cell, event);
         cell.changed.notify_waiters();
+        cell.touch_if_closed();
     }
 
     fn carry_out(self: &Arc<Self>, cell: &Arc<Cell>, action: Action) {
@@ -331,7 +355,7 @@ impl Gate {
     }
 
     /// The scope with this name, from memory or from disk, or a new one.
-    fn cell(&self, name: &Arc<str>) -> Result<Arc<Cell>, Closed> {
+    fn cell(self: &Arc<Self>, name: &Arc<str>) -> Result<Arc<Cell>, Closed> {
         if let Some(cell) = self.scopes.get(&**name) {
             return Ok(Arc::clone(&cell));
         }
@@ -342,8 +366,18 @@ impl Gate {
                 let scope = self
                     .load(name)?
                     .unwrap_or_else(|| Scope::new(self.authority.is_some()));
-                let cell = Arc::new(Cell::new(Arc::clone(name), scope));
-                place.insert(Arc::clone(&cell));
+                let scope = self.grouped(name, scope);
+                let cell = Arc::new(Cell::new(
+                    Arc::clone(name),
+                    scope,
+                    self.place.get().cloned(),
+                ));
+                drop(place.insert(Arc::clone(&cell)));
+                if cell.place.is_some() {
+                    // What closed it as it came is to be carried out.
+                    self.event(&cell, |_| {});
+                    cell.touch();
+                }
                 Ok(cell)
             }
         }
@@ -383,6 +417,9 @@ impl Gate {
         let cell = self.cell(name)?;
         let mut settled = 0;
         self.event(&cell, |scope| settled = scope.settle_ambiguous());
+        if let Some(place) = &cell.place {
+            place.settle(name);
+        }
         Ok(Some(settled))
     }
 

@@ -10,6 +10,7 @@ pub mod gate;
 pub mod headers;
 pub mod metrics;
 pub mod refusal;
+pub mod replicas;
 pub mod route;
 pub mod run;
 pub mod server;

@@ -184,7 +184,9 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
         drop(histogram!(name));
     }
     drop(histogram!("palisade_lease_store_duration_seconds", "op" => "read"));
-    counter!("palisade_lease_store_errors_total", "op" => "read").increment(0);
+    for op in ["read", "keep-alive", "ack"] {
+        counter!("palisade_lease_store_errors_total", "op" => op).increment(0);
+    }
     metrics_process::Collector::default().describe();
     Ok(handle)
 }

@@ -214,12 +214,7 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
 
 /// The settings, or everything that is wrong with them.
 fn load(sources: &Sources) -> Result<Settings, RunError> {
-    let settings =
-        Settings::load(sources).map_err(|errors| RunError::Config(errors.to_string()))?;
-    match settings.not_built_yet() {
-        Some(error) => Err(RunError::Config(error.to_string())),
-        None => Ok(settings),
-    }
+    Settings::load(sources).map_err(|errors| RunError::Config(errors.to_string()))
 }
 
 fn threads(wanted: usize) -> usize {

@@ -43,6 +43,8 @@ pub struct EtcdOptions {
     pub check_interval: Duration,
     /// The member key to register, which a single proxy does; `None` where that is done elsewhere.
     pub registration: Option<Registration>,
+    /// Whether to watch all leases; not where a group's task does that.
+    pub watch: bool,
 }
 
 impl EtcdOptions {
@@ -57,16 +59,17 @@ impl EtcdOptions {
             read_interval: Duration::from_millis(10),
             check_interval: Duration::from_secs(5),
             registration: None,
+            watch: true,
         }
     }
 
     /// The prefix of all lease keys.
-    pub(super) fn leases(&self) -> String {
+    pub(crate) fn leases(&self) -> String {
         format!("{}leases/", self.prefix)
     }
 
     /// The key that a new epoch writes. Always readable, and nearly never there.
-    pub(super) fn epoch(&self) -> String {
+    pub(crate) fn epoch(&self) -> String {
         format!("{}epoch", self.prefix)
     }
 }
@@ -82,7 +85,7 @@ pub struct EtcdTls {
 
 /// Why a call to etcd gave no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     #[error("{0}")]
     Etcd(#[from] etcd_client::Error),
     #[error("no answer within {0:?}")]
@@ -94,7 +97,7 @@ pub(super) enum Failure {
 }
 
 /// A client for one endpoint, made when it is needed.
-pub(super) struct Link {
+pub(crate) struct Link {
     options: Arc<EtcdOptions>,
     at: usize,
     client: Option<Client>,
@@ -102,7 +105,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Begins at a random endpoint, so that a fleet spreads over the members.
-    pub(super) fn new(options: Arc<EtcdOptions>) -> Self {
+    pub(crate) fn new(options: Arc<EtcdOptions>) -> Self {
         let at = fastrand::usize(..options.endpoints.len().max(1));
         Self {
             options,
@@ -113,7 +116,7 @@ impl Link {
 
     /// The client; etcd-client connects lazily, so having one says nothing about etcd, except with a user, who is
     /// authenticated here.
-    pub(super) async fn client(&mut self) -> Result<&mut Client, Failure> {
+    pub(crate) async fn client(&mut self) -> Result<&mut Client, Failure> {
         let client = match self.client.take() {
             Some(client) => client,
             None => connect(&self.options, self.at).await?,
@@ -122,13 +125,13 @@ impl Link {
     }
 
     /// Gives up on this client; the next one is for the next endpoint.
-    pub(super) fn rotate(&mut self) {
+    pub(crate) fn rotate(&mut self) {
         self.client = None;
         self.at = (self.at + 1) % self.options.endpoints.len().max(1);
     }
 
     /// Where the next call goes, for messages.
-    pub(super) fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         self.options
             .endpoints
             .get(self.at)
@@ -193,7 +196,7 @@ fn tls_options(tls: &EtcdTls) -> io::Result<TlsOptions> {
 }
 
 /// Which store answered, and how far it is.
-pub(super) fn identity(header: Option<&ResponseHeader>) -> Result<store::Identity, Failure> {
+pub(crate) fn identity(header: Option<&ResponseHeader>) -> Result<store::Identity, Failure> {
     let header = header.ok_or_else(|| Failure::Other("an answer without a header".to_owned()))?;
     Ok(store::Identity {
         cluster_id: header.cluster_id(),
@@ -208,7 +211,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Bounds one call: etcd-client's own timeout covers streams as well and says "cancelled".
-pub(super) async fn within<T>(
+pub(crate) async fn within<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, etcd_client::Error>>,
 ) -> Result<T, Failure> {

@@ -100,8 +100,19 @@ impl EtcdAuthority {
             stop: self.stop.clone(),
         };
         self.tasks.spawn_on(reads.run(), handle);
-        self.tasks.spawn_on(watch.run(), handle);
+        if self.options.watch {
+            self.tasks.spawn_on(watch.run(), handle);
+        }
         self.tasks.close();
+    }
+
+    /// What a group's task shares with the reads: how etcd is reached, whether it is trusted, and how it is doing.
+    pub(crate) fn shared(&self) -> (Arc<EtcdOptions>, Arc<Trust>, Arc<Health>) {
+        (
+            self.options.clone(),
+            self.trust.clone(),
+            self.health.clone(),
+        )
     }
 
     /// [`EtcdAuthority::new`] and [`EtcdAuthority::run`] at once.

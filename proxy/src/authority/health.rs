@@ -7,7 +7,7 @@ use std::sync::{
 
 /// What the tasks last saw of the store.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(crate) struct Health {
     up: AtomicBool,
     watching: AtomicBool,
     /// The last failure, until the next success.
@@ -16,7 +16,7 @@ pub(super) struct Health {
 
 impl Health {
     /// A read was answered.
-    pub(super) fn up(&self) {
+    pub(crate) fn up(&self) {
         if !self.up.swap(true, Ordering::AcqRel) {
             tracing::info!("the lease store answers");
         }
@@ -25,7 +25,7 @@ impl Health {
     }
 
     /// A read was not answered.
-    pub(super) fn down(&self, why: &str) {
+    pub(crate) fn down(&self, why: &str) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         let first = failure.is_none();
         *failure = Some(why.into());
@@ -38,22 +38,22 @@ impl Health {
     }
 
     /// Whether the watch is in place.
-    pub(super) fn watching(&self, watching: bool) {
+    pub(crate) fn watching(&self, watching: bool) {
         self.watching.store(watching, Ordering::Release);
     }
 
     /// Whether the last read was answered.
-    pub(super) fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Acquire)
     }
 
     /// Whether the watch is in place.
-    pub(super) fn is_watching(&self) -> bool {
+    pub(crate) fn is_watching(&self) -> bool {
         self.watching.load(Ordering::Acquire)
     }
 
     /// Why the last read was not answered.
-    pub(super) fn failure(&self) -> Option<Arc<str>> {
+    pub(crate) fn failure(&self) -> Option<Arc<str>> {
         self.failure
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::watch;
 
 /// What is known of the store. Every answer passes here before it counts.
-pub(super) struct Trust {
+pub(crate) struct Trust {
     state: Arc<State>,
     reports: OnceLock<Arc<dyn Reports>>,
     known: Mutex<Known>,
@@ -24,14 +24,14 @@ struct Known {
 
 /// The highest revision known when a read was sent: its answer may not be below.
 #[derive(Clone, Copy)]
-pub(super) struct Sent {
+pub(crate) struct Sent {
     highest: u64,
     epoch: u64,
 }
 
 /// Why an answer does not count.
 #[derive(Debug)]
-pub(super) enum Doubt {
+pub(crate) enum Doubt {
     /// It says nothing about the store.
     Failed(Failure),
     /// It is of another store, or of an earlier time.
@@ -55,7 +55,7 @@ impl From<Doubt> for Unreadable {
 
 impl Trust {
     /// Goes on from what the state remembers, a freeze included.
-    pub(super) fn new(state: Arc<State>) -> Self {
+    pub(crate) fn new(state: Arc<State>) -> Self {
         let frozen = state.frozen();
         gauge(frozen.is_none());
         Self {
@@ -70,7 +70,7 @@ impl Trust {
     }
 
     /// Whom to tell; told at once of a freeze that an earlier run left.
-    pub(super) fn report_to(&self, reports: Arc<dyn Reports>) {
+    pub(crate) fn report_to(&self, reports: Arc<dyn Reports>) {
         if let Some(why) = self.frozen() {
             tracing::error!(
                 "the lease store stays untrusted since an earlier run: {why}; {REMEDY}"
@@ -81,7 +81,7 @@ impl Trust {
     }
 
     /// To be asked right before a linearizable read is sent.
-    pub(super) fn sending(&self) -> Sent {
+    pub(crate) fn sending(&self) -> Sent {
         let known = *self.lock();
         let highest = known.identity.map_or(0, |identity| identity.revision);
         Sent {
@@ -91,7 +91,7 @@ impl Trust {
     }
 
     /// Whether the answer to a linearizable read counts, and its revision.
-    pub(super) fn answered(&self, sent: Sent, seen: Identity) -> Result<u64, Doubt> {
+    pub(crate) fn answered(&self, sent: Sent, seen: Identity) -> Result<u64, Doubt> {
         if self.lock().epoch != sent.epoch {
             return Err(Doubt::Failed(Failure::Other(
                 "asked before the new epoch".to_owned(),
@@ -111,7 +111,7 @@ impl Trust {
     }
 
     /// Whether something that a watch brought counts. Its revision may be behind that of a read on another member.
-    pub(super) fn watched(&self, seen: Identity) -> Result<u64, Doubt> {
+    pub(crate) fn watched(&self, seen: Identity) -> Result<u64, Doubt> {
         self.seen(seen)?;
         Ok(seen.revision)
     }
@@ -150,7 +150,7 @@ impl Trust {
     }
 
     /// From here on nothing that the store says counts, until a new epoch. Said once.
-    pub(super) fn freeze(&self, why: &str) -> Doubt {
+    pub(crate) fn freeze(&self, why: &str) -> Doubt {
         let first = self.frozen.send_if_modified(|frozen| match frozen {
             Some(_) => false,
             None => {
@@ -171,23 +171,23 @@ impl Trust {
     }
 
     /// Why the store is not trusted, if so.
-    pub(super) fn frozen(&self) -> Option<Arc<str>> {
+    pub(crate) fn frozen(&self) -> Option<Arc<str>> {
         self.frozen.borrow().clone()
     }
 
     /// Waits until the store is trusted.
-    pub(super) async fn trusted(&self) {
+    pub(crate) async fn trusted(&self) {
         // Fails only when the sender is gone, which is `self`.
         let _ = self.frozen.subscribe().wait_for(Option::is_none).await;
     }
 
     /// What is known of the store.
-    pub(super) fn known(&self) -> Option<Identity> {
+    pub(crate) fn known(&self) -> Option<Identity> {
         self.lock().identity
     }
 
     /// Trusts the store that is there from now on. The new epoch is durable.
-    pub(super) fn renew(&self, identity: Identity, floor: Token) {
+    pub(crate) fn renew(&self, identity: Identity, floor: Token) {
         let mut known = self.lock();
         *known = Known {
             identity: Some(identity),

@@ -171,7 +171,6 @@ deny = false
         (replicas.session_ttl, replicas.max_pause),
         (Duration::from_secs(15), Duration::from_secs(5))
     );
-    assert!(settings.not_built_yet().is_some());
     assert_eq!(
         settings.log,
         Log {

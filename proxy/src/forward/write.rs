@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     gate::{Pass, Ticket},
-    refusal::Refusal,
+    refusal::{Problem, Refusal},
     route::Kind,
     upstream::{AnswerBody, AnswerError, Connect, Sending},
 };
@@ -44,7 +44,7 @@ impl<C: Connect> Forwarder<C> {
         exchange.started();
         let started = self.shared.gate.now();
         let ended = Survive::new(
-            send(conn.send(request, None), ticket, live.settle),
+            send(conn.send(request, ticket.deadline()), ticket, live.settle),
             &self.survivors,
         );
         let response = match live.request_timeout {
@@ -71,8 +71,14 @@ async fn send<C: Connect>(
         let cutter = sending.cutter();
         let mut sending = pin!(sending);
         let mut due = pin!(async {
-            let at = ticket.cut_at().await;
-            tokio::time::sleep(at.since(ticket.now())).await;
+            let newer = async {
+                let at = ticket.cut_at().await;
+                tokio::time::sleep(at.since(ticket.now())).await;
+            };
+            tokio::select! {
+                () = newer => {}
+                () = ticket.session_over() => {}
+            }
         });
         tokio::select! {
             biased;
@@ -99,6 +105,9 @@ async fn send<C: Connect>(
         }
         Err(error) => {
             let refusal = match (&error, sent) {
+                (AnswerError::Cut, Sent::Nothing) if ticket.session_is_over() => {
+                    Problem::SessionExpired.into()
+                }
                 (AnswerError::Cut, Sent::Nothing) => superseded(ticket.highest()),
                 _ => no_answer(sent, &error),
             };

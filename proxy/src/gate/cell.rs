@@ -1,5 +1,6 @@
 //! One scope in memory: the pure core, behind a lock that is held for a decision's length and never across an await.
 
+use super::Place;
 use palisade_fence::{Scope, Time, Token};
 use palisade_lease::clock::Clock;
 use serde::Serialize;
@@ -27,10 +28,12 @@ pub(super) struct Cell {
     pub(super) requests: AtomicU64,
     /// Whether somebody came since the last sweep.
     pub(super) used: AtomicBool,
+    /// For one of several replicas.
+    pub(super) place: Option<Arc<Place>>,
 }
 
 impl Cell {
-    pub(super) fn new(name: Arc<str>, scope: Scope) -> Self {
+    pub(super) fn new(name: Arc<str>, scope: Scope, place: Option<Arc<Place>>) -> Self {
         Self {
             name,
             scope: Mutex::new(scope),
@@ -40,6 +43,7 @@ impl Cell {
             refused: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             used: AtomicBool::new(true),
+            place,
         }
     }
 
@@ -56,7 +60,14 @@ impl Cell {
     /// A write has ended for good. Nothing is to be carried out after it; that comes with the next decision of those who
     /// wait, and who are woken if there are any: each of them was counted before it looked at the scope.
     pub(super) fn settled(&self, token: Token) {
-        self.lock().settled(token);
+        let older = {
+            let mut scope = self.lock();
+            scope.settled(token);
+            scope.floor() > Some(token)
+        };
+        if older {
+            self.touch();
+        }
         if self.waiting.load(Relaxed) > 0 {
             self.changed.notify_waiters();
         }

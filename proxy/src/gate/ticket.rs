@@ -1,9 +1,10 @@
 //! What a request holds once it was let through.
 
 use super::{
-    Cell,
+    Cell, Session,
     inside::{Inside, WayBack},
 };
+use crate::upstream::Deadline;
 use palisade_fence::{End, Superseded, Time, Token};
 use std::{
     pin::pin,
@@ -16,16 +17,23 @@ pub struct Pass {
     inside: Inside,
     cell: Arc<Cell>,
     token: Token,
+    session: Option<Arc<Session>>,
 }
 
 impl Pass {
-    pub(super) fn new(inside: Inside, cell: Arc<Cell>, token: Token) -> Self {
+    pub(super) fn new(
+        inside: Inside,
+        cell: Arc<Cell>,
+        token: Token,
+        session: Option<Arc<Session>>,
+    ) -> Self {
         cell.used.store(true, Relaxed);
         cell.requests.fetch_add(1, Relaxed);
         Self {
             inside,
             cell,
             token,
+            session,
         }
     }
 
@@ -38,6 +46,7 @@ impl Pass {
             way_back: self.inside.way_back(),
             cell: self.cell,
             token: self.token,
+            session: self.session,
             ended: false,
         })
     }
@@ -56,6 +65,7 @@ pub struct Ticket {
     way_back: WayBack,
     cell: Arc<Cell>,
     token: Token,
+    session: Option<Arc<Session>>,
     ended: bool,
 }
 
@@ -66,6 +76,28 @@ impl Ticket {
         if end.settled {
             self.ended = true;
             self.cell.settled(self.token);
+        }
+    }
+
+    /// After this moment nothing of it may be sent: that of the session under which it was let through, and no later one.
+    pub fn deadline(&self) -> Option<Arc<Deadline>> {
+        self.session
+            .as_ref()
+            .map(|session| session.shared_deadline())
+    }
+
+    /// Whether that moment has passed.
+    pub fn session_is_over(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.is_over())
+    }
+
+    /// Waits for that moment; for ever in a single proxy.
+    pub async fn session_over(&self) {
+        match &self.session {
+            Some(session) => session.over().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -7,8 +7,9 @@ use crate::{
         Authority, EtcdAuthority, EtcdOptions, EtcdTls, Registration, Reports, SqliteAuthority,
         StoreHealth,
     },
-    config::{Leases, Settings},
-    gate::{Gate, GateSettings, News},
+    config::{Leases, Settings, Settle},
+    gate::{Gate, GateSettings, News, Place},
+    replicas::{self, GroupOptions, Replicas},
     state::State,
 };
 use palisade_lease::{clock::BootClock, name::LeaseName, sqlite};
@@ -26,6 +27,8 @@ pub(super) enum LeaseStore {
     /// None: the highest token seen is believed.
     HighestSeen,
     Etcd(Arc<EtcdAuthority>),
+    /// The same for one of several replicas.
+    Group(Arc<EtcdAuthority>, Arc<Place>, Arc<Replicas>),
     Sqlite(Arc<SqliteAuthority>),
 }
 
@@ -38,6 +41,12 @@ impl LeaseStore {
         address: &str,
         handle: &Handle,
     ) -> Result<(Arc<Gate>, Self), RunError> {
+        if let (Some(_), Leases::Etcd { endpoints, tls }) = (&settings.replicas, &settings.leases) {
+            let options = etcd_options(settings, endpoints, *tls);
+            handle
+                .block_on(replicas::check_versions(options))
+                .map_err(RunError::Config)?;
+        }
         let mut made = Ok(Self::HighestSeen);
         let gate = Gate::new(
             Arc::clone(state) as _,
@@ -57,7 +66,15 @@ impl LeaseStore {
         if let Self::Etcd(etcd) = &store {
             etcd.run(handle, Arc::new(news));
         }
-        Ok((gate, store))
+        match (store, group_options(settings, state, address)) {
+            (Self::Etcd(etcd), Some(options)) => {
+                let place = Place::new();
+                gate.group(Arc::clone(&place));
+                let replicas = Replicas::start(handle, &etcd, &gate, &place, options);
+                Ok((gate, Self::Group(etcd, place, Arc::new(replicas))))
+            }
+            (store, _) => Ok((gate, store)),
+        }
     }
 
     fn new(
@@ -70,10 +87,15 @@ impl LeaseStore {
             Leases::HighestSeen => Self::HighestSeen,
             Leases::Etcd { endpoints, tls } => {
                 let mut options = etcd_options(settings, endpoints, *tls);
-                options.registration = Some(Registration {
-                    name: settings.name.clone(),
-                    address: address.to_owned(),
-                });
+                if settings.replicas.is_some() {
+                    // The group's own task watches, and has member keys of its own.
+                    options.watch = false;
+                } else {
+                    options.registration = Some(Registration {
+                        name: settings.name.clone(),
+                        address: address.to_owned(),
+                    });
+                }
                 Self::Etcd(EtcdAuthority::new(options, Arc::clone(state)))
             }
             Leases::Sqlite(path) => {
@@ -90,7 +112,7 @@ impl LeaseStore {
     fn authority(&self) -> Option<Arc<dyn Authority>> {
         match self {
             Self::HighestSeen => None,
-            Self::Etcd(etcd) => Some(Arc::clone(etcd) as _),
+            Self::Etcd(etcd) | Self::Group(etcd, ..) => Some(Arc::clone(etcd) as _),
             Self::Sqlite(file) => Some(Arc::clone(file) as _),
         }
     }
@@ -100,11 +122,21 @@ impl LeaseStore {
         let store = self.clone();
         let health = move || match &store {
             Self::HighestSeen => None,
-            Self::Etcd(etcd) => Some(etcd.health()),
+            Self::Etcd(etcd) | Self::Group(etcd, ..) => Some(etcd.health()),
             Self::Sqlite(file) => Some(file.health()),
         };
         health()?;
-        Some(Box::new(move || health().map(shown).unwrap_or_default()))
+        let place = match self {
+            Self::Group(_, place, _) => Some(Arc::clone(place)),
+            _ => None,
+        };
+        Some(Box::new(move || LeaseStoreHealth {
+            not_joined: place
+                .as_ref()
+                .and_then(|place| place.away())
+                .map(|why| why.to_string()),
+            ..health().map(shown).unwrap_or_default()
+        }))
     }
 
     /// `palisade new-epoch`.
@@ -114,7 +146,7 @@ impl LeaseStore {
             let store = store.clone();
             Box::pin(async move {
                 match &store {
-                    Self::Etcd(etcd) => etcd.new_epoch(advance).await.map_err(|error| error.to_string()),
+                    Self::Etcd(etcd) | Self::Group(etcd, ..) => etcd.new_epoch(advance).await.map_err(|error| error.to_string()),
                     Self::Sqlite(_) => Err("a new epoch over a lease file is not built: stop the proxy, wait until no write from \
                                             before can be applied any more, and start it with a new state folder and a new lease file"
                         .to_owned()),
@@ -129,6 +161,10 @@ impl LeaseStore {
         match self {
             Self::HighestSeen => {}
             Self::Etcd(etcd) => etcd.stop().await,
+            Self::Group(etcd, _, replicas) => {
+                replicas.leave().await;
+                etcd.stop().await;
+            }
             Self::Sqlite(file) => file.stop(),
         }
     }
@@ -144,7 +180,24 @@ fn shown(health: StoreHealth) -> LeaseStoreHealth {
     LeaseStoreHealth {
         away: (!health.up).then(why),
         changed: health.changed.map(|why| why.to_string()),
+        not_joined: None,
     }
+}
+
+/// What one of several replicas is told of its group.
+fn group_options(settings: &Settings, state: &Arc<State>, address: &str) -> Option<GroupOptions> {
+    let replicas = settings.replicas.as_ref()?;
+    Some(GroupOptions {
+        group: replicas.group.clone(),
+        session_ttl: replicas.session_ttl,
+        max_pause: replicas.max_pause,
+        settle: match settings.fence.settle {
+            Settle::After(settle) => Some(settle),
+            Settle::Manual => None,
+        },
+        address: address.to_owned(),
+        state_id: Arc::clone(state.id()),
+    })
 }
 
 /// How etcd is reached.

@@ -1,0 +1,1 @@
+//! Many handovers, and replicas that are stopped meanwhile.
