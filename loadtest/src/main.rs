@@ -106,6 +106,9 @@ struct BenchArgs {
     /// Count system calls too, with strace
     #[arg(long)]
     syscalls: bool,
+    /// Measure so many handovers instead: from the release to the answer of the next holder's first write
+    #[arg(long, value_name = "N", conflicts_with_all = ["versus", "rate", "syscalls"])]
+    handovers: Option<u64>,
 }
 
 /// `palisade-loadtest check`.
@@ -176,6 +179,10 @@ fn attack(args: ChaosArgs) -> Done {
 }
 
 fn measure(args: &BenchArgs) -> Done {
+    if let Some(count) = args.handovers {
+        report::handovers(&bench::handover::run(count)?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut loads = Vec::new();
     for &work in &args.work {
         loads.extend(args.connections.iter().map(|&connections| Load {

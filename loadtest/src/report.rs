@@ -124,6 +124,18 @@ pub(crate) fn bench(rows: &[Row]) {
     }
 }
 
+/// How long handovers took, in nanoseconds.
+pub(crate) fn handovers(times: &hdrhistogram::Histogram<u64>) {
+    println!(
+        "{} handovers, from the release to the answer of the next holder's first write",
+        times.len()
+    );
+    for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("most", 1.0)] {
+        let millis = times.value_at_quantile(quantile) as f64 / 1e6;
+        println!("{name:<5} {millis:>8.2} ms");
+    }
+}
+
 /// The violations of one property.
 fn of(verdict: &Verdict, property: Property) -> usize {
     let all = verdict.violations.iter();

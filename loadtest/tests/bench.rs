@@ -37,6 +37,13 @@ fn a_run_gives_figures_for_each_load_and_round() {
     }
 }
 
+#[test]
+fn handovers_are_timed_one_by_one() {
+    let times = bench::handover::run(3).unwrap();
+    assert_eq!(times.len(), 3);
+    assert!(times.min() > 0);
+}
+
 /// A server that lets its first request wait.
 async fn stalls_once(stall: Duration) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
