@@ -140,12 +140,8 @@ impl Member {
                 () = self.stop.cancelled() => return,
                 () = self.ready_to_join() => {}
             }
-            let joined = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                joined = self.join(&mut link) => joined,
-            };
-            match joined {
+            // Not given up in the middle, which would leave keys behind for the others to wait out.
+            match self.join(&mut link).await {
                 Ok(joined) => {
                     (pause, told) = (PAUSE.0, false);
                     match Part::new(&self, joined).run().await {
