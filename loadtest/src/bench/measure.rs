@@ -25,6 +25,10 @@ fn family(pid: Pid) -> Vec<i32> {
     family
 }
 
+/// errno(3), as a task that has ended answers it.
+const ENOENT: i32 = nix::errno::Errno::ENOENT as i32;
+const ESRCH: i32 = nix::errno::Errno::ESRCH as i32;
+
 /// The time that all threads of a process and those below it have run on a processor, in user and kernel mode
 /// (`/proc/PID/task/TID/schedstat`, first field, in nanoseconds; the kernel's `sched-stats.rst`).
 ///
@@ -34,7 +38,11 @@ pub fn cpu(pid: Pid) -> io::Result<Duration> {
     let mut nanos = 0;
     for process in family(pid) {
         for task in fs::read_dir(format!("/proc/{process}/task"))? {
-            nanos += ran(&task?.path())?;
+            nanos += match ran(&task?.path()) {
+                // It has ended since it was listed.
+                Err(error) if matches!(error.raw_os_error(), Some(ENOENT | ESRCH)) => 0,
+                ran => ran?,
+            };
         }
     }
     Ok(Duration::from_nanos(nanos))

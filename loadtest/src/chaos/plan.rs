@@ -178,9 +178,15 @@ impl FromStr for Faults {
             .filter(|word| *word != "none")
         {
             let before = faults.len();
+            // A fault's own name means that fault, even where it begins another's (`back-cut`, `back-cut-after`).
+            let named = Fault::ALL.iter().any(|fault| fault.about().0 == word);
             let meant = Fault::ALL.into_iter().filter(|fault| {
-                let rest = fault.about().0.strip_prefix(word);
-                word == "all" || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+                let name = fault.about().0;
+                let in_group = || {
+                    name.strip_prefix(word)
+                        .is_some_and(|rest| rest.starts_with('-'))
+                };
+                word == "all" || name == word || (!named && in_group())
             });
             faults.extend(meant);
             if faults.len() == before {
