@@ -5,11 +5,14 @@ use super::sink::{self, Incoming};
 use crate::{proxy::Palisade, servers::Etcd};
 use hdrhistogram::Histogram;
 use palisade_lease::{AcquireError, Lease, LeaseOptions, LeaseStore, LeaseUrl, clock};
-use std::{error::Error, io, net::SocketAddr, sync::Arc};
+use std::{error::Error, io, net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Notify, task::JoinHandle};
 
 /// The scope of a proxy without routes.
 const LEASE: &str = "default";
+
+/// How long the next one has waited when the lease is given back.
+const SETTLED_IN: Duration = Duration::from_millis(50);
 
 /// Hands a lease over so often, and gives the times in nanoseconds.
 ///
@@ -59,6 +62,9 @@ async fn wait_in_line(leases: &Arc<dyn LeaseStore>) -> JoinHandle<Result<Lease, 
     let leases = leases.clone();
     let next = tokio::spawn(async move { leases.acquire(LEASE, options).await });
     waiting.notified().await;
+    // Its watch is on its way. One that reaches etcd after the release looks back, and etcd serves those every 100 ms
+    // (`syncWatchersLoop` in its mvcc package): a delay of its own kind, that who has waited for a while does not see.
+    tokio::time::sleep(SETTLED_IN).await;
     next
 }
 
