@@ -33,7 +33,7 @@ use std::{
 use world::{Subject, World, ms};
 
 /// How many seeds a plain run takes.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1000;
 /// How many a sabotaged proxy may survive.
 const UNTIL_CAUGHT: u64 = 60;
 
