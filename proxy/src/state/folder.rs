@@ -69,10 +69,23 @@ pub enum OpenError {
 
 /// A state folder that is ours, with its new run counted.
 pub(super) struct Opened {
-    pub(super) lock: File,
+    pub(super) lock: Lock,
     pub(super) write: Connection,
     pub(super) read: Connection,
     pub(super) meta: Meta,
+}
+
+/// The lock on a folder, free again when this is dropped.
+///
+/// Closing the file is not enough: the lock belongs to the open file (flock(2)), of which a process that was just forked
+/// off has a copy until it becomes another program. So it is given back in so many words.
+pub(super) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // At worst the lock lasts until the last copy of the file is closed, as it would without this.
+        let _ = self.0.unlock();
+    }
 }
 
 /// Opens a folder, or makes it.
@@ -84,7 +97,7 @@ pub(super) fn open(folder: &Path) -> Result<Opened, OpenError> {
     make(folder).map_err(in_folder)?;
     let mut lock = take(folder)?;
     let mut id = String::new();
-    lock.read_to_string(&mut id).map_err(in_folder)?;
+    lock.0.read_to_string(&mut id).map_err(in_folder)?;
 
     let database = folder.join("state.db");
     let in_database = |source| of_database(&database, source);
@@ -101,7 +114,7 @@ pub(super) fn open(folder: &Path) -> Result<Opened, OpenError> {
     sql::start(&write).map_err(in_database)?;
     let meta = sql::meta(&write).map_err(in_database)?;
     if id.trim().is_empty() {
-        sign(&mut lock, &meta.state_id).map_err(in_folder)?;
+        sign(&mut lock.0, &meta.state_id).map_err(in_folder)?;
     }
     let read = connect(&database).map_err(in_database)?;
     configure(&read).map_err(in_database)?;
@@ -133,7 +146,7 @@ fn make(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn take(folder: &Path) -> Result<File, OpenError> {
+fn take(folder: &Path) -> Result<Lock, OpenError> {
     let in_folder = |source| OpenError::Folder {
         folder: folder.to_owned(),
         source,
@@ -147,7 +160,7 @@ fn take(folder: &Path) -> Result<File, OpenError> {
         .open(folder.join("lock"))
         .map_err(in_folder)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(Lock(file)),
         Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
             folder: folder.to_owned(),
         }),
@@ -274,4 +287,21 @@ fn random_id() -> io::Result<String> {
     let mut bits = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bits)?;
     Ok(bits.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that is being started has a copy of every open file for a moment. It must not hold the folder.
+    #[test]
+    fn a_copy_of_the_file_does_not_keep_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = take(folder.path()).unwrap();
+        let copy = lock.0.try_clone().unwrap();
+        assert!(matches!(take(folder.path()), Err(OpenError::InUse { .. })));
+        drop(lock);
+        take(folder.path()).unwrap();
+        drop(copy);
+    }
 }

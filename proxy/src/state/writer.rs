@@ -1,7 +1,9 @@
 //! The one thread that writes.
 
 use super::{
-    Durable, Identity, NewEpoch, StateError, lock,
+    Durable, Identity, NewEpoch, StateError,
+    folder::Lock,
+    lock,
     sql::{self, Meta},
 };
 use palisade_fence::{Time, Token};
@@ -9,7 +11,6 @@ use palisade_lease::clock;
 use rusqlite::{Connection, TransactionBehavior, ffi};
 use std::{
     collections::HashMap,
-    fs::File,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex,
@@ -153,13 +154,13 @@ pub(super) struct Writer {
     /// Set after a failed sync, should `fatal` return: nothing is called durable any more.
     lost: Option<StateError>,
     /// Held for as long as this thread may write.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl Writer {
     pub(super) fn new(
         db: Connection,
-        lock_file: File,
+        lock_file: Lock,
         queue: Receiver<Job>,
         shared: Arc<Shared>,
         fatal: fn(&str),
