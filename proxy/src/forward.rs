@@ -356,24 +356,32 @@ fn to_upstream(
         tls: client.tls.is_some(),
         version: parts.version,
         host: host.as_ref(),
+        known: &client.known,
     };
     live.forwarding.add_to_request(&mut parts.headers, &origin);
-    if let Some(host) = host {
+    if let Some(host) = host
+        && !parts.headers.contains_key(header::HOST)
+    {
         parts.headers.insert(header::HOST, host);
     }
     if let Some(length) = body.length() {
         // A body that is there in whole, and a length that the client told, are told on. A request that had none and has
         // no body keeps having none.
-        if length > 0 || parts.headers.contains_key(header::CONTENT_LENGTH) {
+        let told = parts.headers.get(header::CONTENT_LENGTH);
+        if !told.is_some_and(|told| headers::is_length(told, length))
+            && (length > 0 || told.is_some())
+        {
             parts
                 .headers
                 .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
         }
     }
-    parts.uri = match parts.uri.path_and_query() {
-        Some(target) => Uri::from(target.clone()),
-        None => parts.uri,
-    };
+    if parts.uri.scheme().is_some() || parts.uri.authority().is_some() {
+        parts.uri = match parts.uri.path_and_query() {
+            Some(target) => Uri::from(target.clone()),
+            None => parts.uri,
+        };
+    }
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
     Request::from_parts(parts, body)

@@ -2,15 +2,19 @@
 //!
 //! Pure functions on [`HeaderMap`]. Nothing here allocates for each field; the common request allocates nothing.
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Uri, Version,
-    header::{self, GetAll},
-    uri::Authority,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header, uri::Authority};
 use palisade_fence::Token;
-use std::{fmt::Write as _, net::IpAddr};
+use std::{
+    cell::{OnceCell, RefCell},
+    fmt::Write as _,
+    net::IpAddr,
+};
 
 use crate::refusal::{Problem, Refusal};
+
+mod seen;
+
+pub use seen::Seen;
 
 /// The fencing token of a request.
 pub const TOKEN: HeaderName = HeaderName::from_static("x-fence-token");
@@ -30,26 +34,9 @@ pub const METHOD_OVERRIDES: [HeaderName; 3] = [
     HeaderName::from_static("x-method-override"),
 ];
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-
-/// Fields that concern one connection (RFC 9110, section 7.6.1) and the credentials between a client and a proxy.
-const HOP_BY_HOP: [HeaderName; 10] = [
-    header::CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    HTTP2_SETTINGS,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-];
 
 /// The token of a request: exactly one line that [`Token::parse`] takes, or none at all.
 ///
@@ -75,20 +62,6 @@ pub fn token(fields: &HeaderMap) -> Result<Option<Token>, Refusal> {
     }
 }
 
-/// Whether a field asks for another method. CGI-like upstreams read `_` as `-`, so both count.
-pub fn overrides_method(fields: &HeaderMap) -> bool {
-    METHOD_OVERRIDES
-        .iter()
-        .any(|name| fields.contains_key(name))
-        || fields.keys().any(|name| {
-            let name = name.as_str().as_bytes();
-            name.contains(&b'_')
-                && METHOD_OVERRIDES
-                    .iter()
-                    .any(|ours| folds_to(name, ours.as_str().as_bytes()))
-        })
-}
-
 /// Refuses the heads that hyper lets through and a fence must not: what two readers could see differently.
 ///
 /// Covers methods that open a tunnel or echo, header names that turn into ours, framing, host and expectation.
@@ -97,13 +70,17 @@ pub fn check_request(
     method: &Method,
     uri: &Uri,
     fields: &HeaderMap,
+    seen: &Seen,
 ) -> Result<(), Refusal> {
     check_method(method)?;
     check_target(method, uri)?;
-    check_names(fields)?;
-    check_framing(fields)?;
-    check_host(version, uri, fields)?;
-    check_expect(fields)
+    check_names(seen)?;
+    check_framing(fields, seen)?;
+    check_host(version, uri, fields, seen)?;
+    if seen.expects {
+        check_expect(fields)?;
+    }
+    Ok(())
 }
 
 /// RFC 9110, sections 9.3.6 and 9.3.8: a tunnel would carry what nobody fences; TRACE echoes credentials.
@@ -132,12 +109,8 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Refusal> {
 }
 
 /// RFC 9110, section 17.10: upstreams that read `_` as `-` would take these for ours.
-fn check_names(fields: &HeaderMap) -> Result<(), Refusal> {
-    let turns_into_ours = |name: &HeaderName| {
-        let name = name.as_str().as_bytes();
-        name.len() >= OURS.len() && name.contains(&b'_') && folds_to(&name[..OURS.len()], OURS)
-    };
-    if fields.keys().any(turns_into_ours) {
+fn check_names(seen: &Seen) -> Result<(), Refusal> {
+    if seen.turns_into_ours {
         return Err(bad(
             "A field's name turns into X-Fence-... once `_` is read as `-`. Write it with `-`.",
         ));
@@ -154,22 +127,20 @@ fn folds_to(name: &[u8], ours: &[u8]) -> bool {
 }
 
 /// RFC 9112, sections 6.1 and 6.3: one `Transfer-Encoding: chunked` or one `Content-Length`, never both.
-fn check_framing(fields: &HeaderMap) -> Result<(), Refusal> {
-    let mut codings = fields.get_all(header::TRANSFER_ENCODING).iter();
-    let coded = match codings.next() {
-        None => false,
-        Some(coding) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => true,
-        Some(_) => {
+fn check_framing(fields: &HeaderMap, seen: &Seen) -> Result<(), Refusal> {
+    if seen.coded {
+        let mut codings = fields.get_all(header::TRANSFER_ENCODING).iter();
+        let chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        if !codings.next().is_some_and(chunked) {
             return Err(bad(
                 "The only transfer coding that is taken is a single `chunked`.",
             ));
         }
-    };
-    if codings.next().is_some() {
-        return Err(bad("There is more than one Transfer-Encoding line."));
+        if codings.next().is_some() {
+            return Err(bad("There is more than one Transfer-Encoding line."));
+        }
     }
-    let mut lengths = fields.get_all(header::CONTENT_LENGTH).iter();
-    if lengths.next().is_some() && (coded || lengths.next().is_some()) {
+    if seen.lengths > 1 || (seen.coded && seen.lengths > 0) {
         return Err(bad(
             "Content-Length stands twice, or beside Transfer-Encoding. Send one of them, once.",
         ));
@@ -178,8 +149,11 @@ fn check_framing(fields: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// RFC 9112, section 3.2, and RFC 9113, section 8.3.1: one host, told once or told alike.
-fn check_host(version: Version, uri: &Uri, fields: &HeaderMap) -> Result<(), Refusal> {
-    let host = one_host(fields.get_all(header::HOST))?;
+fn check_host(version: Version, uri: &Uri, fields: &HeaderMap, seen: &Seen) -> Result<(), Refusal> {
+    if seen.hosts > 1 {
+        return Err(bad("There is more than one Host field."));
+    }
+    let host = fields.get(header::HOST);
     if let Some(host) = host {
         let valid = Authority::try_from(host.as_bytes())
             .is_ok_and(|host| !host.as_str().contains('@') && !host.host().is_empty());
@@ -205,15 +179,6 @@ fn check_host(version: Version, uri: &Uri, fields: &HeaderMap) -> Result<(), Ref
         // RFC 9112, section 3.2: HTTP/1.1 wants the field even when the target has an authority.
         None if version < Version::HTTP_2 => Err(bad("There is no Host field.")),
         _ => Ok(()),
-    }
-}
-
-fn one_host(lines: GetAll<'_, HeaderValue>) -> Result<Option<&HeaderValue>, Refusal> {
-    let mut lines = lines.iter();
-    let first = lines.next();
-    match lines.next() {
-        None => Ok(first),
-        Some(_) => Err(bad("There is more than one Host field.")),
     }
 }
 
@@ -254,8 +219,17 @@ pub fn host(uri: &Uri, fields: &HeaderMap) -> Option<HeaderValue> {
 /// Takes away what concerns the client's connection only. `Upgrade` and trailers never go on; `Expect` has been
 /// answered by then. `Content-Length` stays; the caller says how the body is framed.
 pub fn strip_request(fields: &mut HeaderMap) {
-    strip_hop_by_hop(fields);
-    fields.remove(header::EXPECT);
+    strip(fields, |name| {
+        seen::is_hop_by_hop(name) || name == header::EXPECT
+    });
+}
+
+/// Whether a `Content-Length` is this number, written as we would write it.
+pub fn is_length(told: &HeaderValue, length: u64) -> bool {
+    let told = told.as_bytes();
+    let plain = !told.is_empty() && told.iter().all(u8::is_ascii_digit);
+    let zeros = told.len() > 1 && told[0] == b'0';
+    plain && !zeros && str::from_utf8(told).is_ok_and(|told| told.parse() == Ok(length))
 }
 
 /// Joins the `Cookie` lines of an HTTP/2 request, which may split them, into the one that HTTP/1.1 has (RFC 9113, section 8.2.3).
@@ -276,23 +250,21 @@ pub fn join_cookies(fields: &mut HeaderMap) {
 
 /// Takes away what concerns upstream's connection only, and upstream's own `X-Fence-*`: those are ours to say.
 pub fn strip_response(fields: &mut HeaderMap) {
-    strip_hop_by_hop(fields);
-    strip_ours(fields);
+    strip(fields, |name| seen::is_hop_by_hop(name) || is_ours(name));
 }
 
-/// Removes every field that is ours, also when written with `_`.
-fn strip_ours(fields: &mut HeaderMap) {
-    let ours = |name: &HeaderName| {
-        let name = name.as_str().as_bytes();
-        name.len() >= OURS.len() && folds_to(&name[..OURS.len()], OURS)
-    };
-    while let Some(name) = fields.keys().find(|name| ours(name)).cloned() {
-        fields.remove(name);
+/// Whether a field is ours, also when written with `_`.
+fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str().as_bytes();
+    name.len() >= OURS.len() && folds_to(&name[..OURS.len()], OURS)
+}
+
+/// Removes the fields that `goes` says, and what `Connection` names.
+fn strip(fields: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
+    if !fields.keys().any(&goes) {
+        return;
     }
-}
-
-fn strip_hop_by_hop(fields: &mut HeaderMap) {
-    // Names to remove are collected first: usually none, and then nothing is allocated.
+    // Collected first: a removal moves others. An empty one allocates nothing.
     let named: Vec<HeaderName> = fields
         .get_all(header::CONNECTION)
         .iter()
@@ -305,7 +277,7 @@ fn strip_hop_by_hop(fields: &mut HeaderMap) {
     for name in &named {
         fields.remove(name);
     }
-    for name in &HOP_BY_HOP {
+    while let Some(name) = fields.keys().find(|name| goes(name)).cloned() {
         fields.remove(name);
     }
 }
@@ -371,6 +343,39 @@ pub struct Origin<'a> {
     pub version: Version,
     /// The host that the client asked for.
     pub host: Option<&'a HeaderValue>,
+    /// What was written of this client before.
+    pub known: &'a Known,
+}
+
+/// A client's address and its last `Forwarded` line as text: all requests of a connection have the one, and nearly all the other.
+/// Writing them anew costs more than the token's check. One for each connection.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    address: OnceCell<Option<HeaderValue>>,
+    forwarded: RefCell<Option<(HeaderValue, HeaderValue)>>,
+}
+
+impl Known {
+    fn address(&self, client: IpAddr) -> Option<HeaderValue> {
+        self.address
+            .get_or_init(|| HeaderValue::try_from(client.to_string()).ok())
+            .clone()
+    }
+
+    fn forwarded(&self, from: &Origin<'_>) -> Option<HeaderValue> {
+        let Some(host) = from.host else {
+            return forwarded_line(from);
+        };
+        let mut last = self.forwarded.borrow_mut();
+        match &*last {
+            Some((of, line)) if of == host => Some(line.clone()),
+            _ => {
+                let line = forwarded_line(from)?;
+                *last = Some((host.clone(), line.clone()));
+                Some(line)
+            }
+        }
+    }
 }
 
 impl Forwarding {
@@ -379,7 +384,7 @@ impl Forwarding {
     pub fn add_to_request(self, fields: &mut HeaderMap, from: &Origin<'_>) {
         self.add_via(fields, from.version);
         if self.forwarded
-            && let Some(line) = forwarded_line(from)
+            && let Some(line) = from.known.forwarded(from)
         {
             fields.append(header::FORWARDED, line);
         }
@@ -405,14 +410,19 @@ impl Forwarding {
 
 fn add_x_forwarded(fields: &mut HeaderMap, from: &Origin<'_>) {
     if let Some(client) = from.client {
-        let mut list = String::new();
-        for earlier in fields.get_all(X_FORWARDED_FOR) {
-            list.push_str(earlier.to_str().unwrap_or("unknown"));
-            list.push_str(", ");
-        }
-        // Writing to a string can't fail.
-        let _ = write!(list, "{client}");
-        if let Ok(list) = HeaderValue::try_from(list) {
+        let list = if fields.contains_key(X_FORWARDED_FOR) {
+            let mut list = String::new();
+            for earlier in fields.get_all(X_FORWARDED_FOR) {
+                list.push_str(earlier.to_str().unwrap_or("unknown"));
+                list.push_str(", ");
+            }
+            // Writing to a string can't fail.
+            let _ = write!(list, "{client}");
+            HeaderValue::try_from(list).ok()
+        } else {
+            from.known.address(client)
+        };
+        if let Some(list) = list {
             fields.insert(X_FORWARDED_FOR, list);
         }
     }

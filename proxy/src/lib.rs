@@ -5,6 +5,7 @@ pub mod admin;
 pub mod authority;
 pub mod cli;
 pub mod config;
+mod flatten;
 pub mod forward;
 pub mod gate;
 pub mod headers;

@@ -11,7 +11,7 @@ use palisade_fence::Token;
 use std::{fmt, sync::Arc};
 
 use crate::{
-    headers,
+    headers::{self, Seen},
     refusal::{Problem, Refusal},
 };
 
@@ -169,14 +169,24 @@ impl RouteTable {
     ///
     /// For HTTP/1.1 the tap has compared the raw target by then: a fragment is gone from `parts.uri`.
     pub fn judge(&self, parts: &request::Parts) -> Result<Judged, Refusal> {
-        headers::check_request(parts.version, &parts.method, &parts.uri, &parts.headers)?;
-        let token = headers::token(&parts.headers)?;
+        let seen = Seen::of(&parts.headers);
+        headers::check_request(
+            parts.version,
+            &parts.method,
+            &parts.uri,
+            &parts.headers,
+            &seen,
+        )?;
+        let token = match seen.has_token() {
+            true => headers::token(&parts.headers)?,
+            false => None,
+        };
         let target = parts
             .uri
             .path_and_query()
             .map_or("/", |target| target.as_str());
         let class = self
-            .classify(&parts.method, target, &parts.headers)
+            .classify_seen(&parts.method, target, &parts.headers, &seen)
             .map_err(|refusal| refusal.with_token(token))?;
         if class.kind == Kind::Write && token.is_none() {
             return Err(Refusal::new(Problem::MissingToken).in_scope(class.scope));
@@ -194,7 +204,17 @@ impl RouteTable {
         target: &str,
         fields: &HeaderMap,
     ) -> Result<Class, Refusal> {
-        let overridden = headers::overrides_method(fields);
+        self.classify_seen(method, target, fields, &Seen::of(fields))
+    }
+
+    fn classify_seen(
+        &self,
+        method: &Method,
+        target: &str,
+        fields: &HeaderMap,
+        seen: &Seen,
+    ) -> Result<Class, Refusal> {
+        let overridden = seen.overrides_method();
         let class = match &self.single {
             Some(scope) => Class {
                 kind: kind(method, overridden, None),
@@ -202,7 +222,9 @@ impl RouteTable {
             },
             None => self.by_route(method, overridden, target, fields)?,
         };
-        compare_scope(&class, fields)?;
+        if seen.has_scope() {
+            compare_scope(&class, fields)?;
+        }
         Ok(class)
     }
 

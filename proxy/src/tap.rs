@@ -6,14 +6,12 @@
 //! the request is refused. Heads are scanned line by line, bodies are only counted.
 
 use http::{Method, Uri};
-use palisade_fence::Time;
-use palisade_lease::clock;
 use std::{
+    cell::RefCell,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    rc::Rc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -28,20 +26,12 @@ use follow::Follower;
 #[derive(Debug)]
 pub struct Tap<T> {
     inner: T,
-    shared: Arc<Mutex<Shared>>,
+    shared: Rc<RefCell<Follower>>,
 }
 
-/// What the tap has seen: for the handler of requests, and for timers.
+/// What the tap has seen, for the handler of requests.
 #[derive(Clone, Debug)]
-pub struct Heads(Arc<Mutex<Shared>>);
-
-#[derive(Debug)]
-struct Shared {
-    follower: Follower,
-    head_since: Option<Time>,
-    starving_since: Option<Time>,
-    bytes: u64,
-}
+pub struct Heads(Rc<RefCell<Follower>>);
 
 /// Where in a request the client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,56 +48,11 @@ pub enum Phase {
     Lost,
 }
 
-/// How far a client has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Where in a request.
-    pub phase: Phase,
-    /// When the head under way began, by its first byte; also when it turned out to be none.
-    pub head_since: Option<Time>,
-    /// Since when the server has wanted bytes and the client sent none; `None` while nobody wants any. A client is not
-    /// slow when it is upstream that takes the body slowly.
-    pub starving_since: Option<Time>,
-    /// Heads that were complete so far.
-    pub heads: u64,
-    /// Bytes read so far.
-    pub bytes: u64,
-}
-
-/// How long a client may take.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// For a head, from its first byte.
-    pub head: Duration,
-    /// For the next byte of a body.
-    pub body: Duration,
-    /// For the next request.
-    pub idle: Duration,
-}
-
-impl Progress {
-    /// When this client is too slow if it sends nothing more; `None` while it is not its turn.
-    pub fn deadline(&self, patience: &Patience) -> Option<Time> {
-        let (since, patience) = match self.phase {
-            Phase::Head | Phase::Lost => (self.head_since, patience.head),
-            Phase::Body => (self.starving_since, patience.body),
-            Phase::Idle => (self.starving_since, patience.idle),
-            Phase::Http2 => return None,
-        };
-        since.map(|since| since.after(patience))
-    }
-}
-
 impl<T> Tap<T> {
     /// Puts a tap on a connection. A head above `max_head` bytes is not followed: the limit of the parser behind is to
     /// be below.
     pub fn new(inner: T, max_head: usize) -> (Self, Heads) {
-        let shared = Arc::new(Mutex::new(Shared {
-            follower: Follower::new(max_head),
-            head_since: None,
-            starving_since: Some(clock::boot()),
-            bytes: 0,
-        }));
+        let shared = Rc::new(RefCell::new(Follower::new(max_head)));
         let heads = Heads(shared.clone());
         (Self { inner, shared }, heads)
     }
@@ -118,22 +63,17 @@ impl<T> Tap<T> {
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    // A panic elsewhere leaves nothing half done here: every change is complete before the lock goes.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Heads {
     /// Compares the next request with what the parser made of it. To be called once for each request, in their order.
     ///
     /// Refuses a fragment (RFC 9112, section 3.2: no form of a target has one), doubtful framing (section 6.3), and
     /// any difference in method or target.
     pub fn next(&self, method: &Method, uri: &Uri) -> Result<(), Refusal> {
-        let mut shared = lock(&self.0);
-        if shared.follower.phase() == Phase::Http2 {
+        let mut follower = self.0.borrow_mut();
+        if follower.phase() == Phase::Http2 {
             return Ok(());
         }
-        let checked = match shared.follower.head() {
+        let checked = match follower.head() {
             None => Err("The request could not be followed on the wire."),
             Some(head) if head.target.contains(&b'#') => Err(
                 "The target has a fragment (`#...`) in it. A client keeps that to itself; escape a `#` as %23.",
@@ -148,43 +88,15 @@ impl Heads {
             }
             Some(_) => Err("Method and target could be read in two ways."),
         };
-        shared.follower.pop_head();
+        follower.pop_head();
         checked.map_err(|detail| Refusal::with_detail(Problem::BadRequest, detail))
     }
 
-    /// How far the client has come.
-    pub fn progress(&self) -> Progress {
-        let shared = lock(&self.0);
-        Progress {
-            phase: shared.follower.phase(),
-            head_since: shared.head_since,
-            starving_since: shared.starving_since,
-            heads: shared.follower.heads(),
-            bytes: shared.bytes,
-        }
-    }
-}
-
-impl Shared {
-    fn read(&mut self, bytes: &[u8]) {
-        self.starving_since = None;
-        self.bytes += bytes.len() as u64;
-        let heads = self.follower.heads();
-        self.follower.follow(bytes);
-        match self.follower.phase() {
-            Phase::Head | Phase::Lost => {
-                if self.head_since.is_none() || self.follower.heads() != heads {
-                    self.head_since = Some(clock::boot());
-                }
-            }
-            Phase::Idle | Phase::Body | Phase::Http2 => self.head_since = None,
-        }
-    }
-
-    fn nothing_to_read(&mut self) {
-        if self.starving_since.is_none() {
-            self.starving_since = Some(clock::boot());
-        }
+    /// Where in a request the client is, and how many heads were complete so far.
+    #[cfg(test)]
+    fn progress(&self) -> (Phase, u64) {
+        let follower = self.0.borrow();
+        (follower.phase(), follower.heads())
     }
 }
 
@@ -195,15 +107,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Tap<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
-        if read.is_pending() {
-            lock(&self.shared).nothing_to_read();
-        }
-        ready!(read)?;
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
         let bytes = &buf.filled()[before..];
-        if !bytes.is_empty() {
-            lock(&self.shared).read(bytes);
-        }
+        self.shared.borrow_mut().follow(bytes);
         Poll::Ready(Ok(()))
     }
 }

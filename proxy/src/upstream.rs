@@ -10,6 +10,7 @@
 //! Invariants of absence: no retry, no task per connection (the caller's own task drives it), no lock between threads
 //! other than a request's own waker.
 
+mod bell;
 mod body;
 mod connect;
 mod io;

@@ -33,10 +33,13 @@ impl<C: Connect> Forwarder<C> {
         exchange: &mut Exchange,
     ) -> Ended<C> {
         // The connection first: what takes long here holds up no handover.
-        let conn = tokio::select! {
-            biased;
-            conn = self.pool.checkout() => conn.map_err(|error| unreachable(&error))?,
-            Superseded { highest } = pass.superseded() => return Err(superseded(highest)),
+        let conn = match self.pool.take_idle() {
+            Some(conn) => conn,
+            None => tokio::select! {
+                biased;
+                conn = self.pool.fresh() => conn.map_err(|error| unreachable(&error))?,
+                Superseded { highest } = pass.superseded() => return Err(superseded(highest)),
+            },
         };
         let ticket = pass
             .start()

@@ -23,7 +23,9 @@ fn check_version(
     lines: &[(&str, &str)],
 ) -> Result<(), &'static str> {
     let method = method.parse().unwrap();
-    check_request(version, &method, &uri.parse().unwrap(), &fields(lines))
+    let fields = fields(lines);
+    let seen = Seen::of(&fields);
+    check_request(version, &method, &uri.parse().unwrap(), &fields, &seen)
         .map_err(|refusal| refusal.problem.name())
 }
 
@@ -194,12 +196,13 @@ fn method_overrides() {
         "X_HTTP_Method_Override",
         "x-method_override",
     ] {
-        assert!(overrides_method(&fields(&[(name, "GET")])), "{name}");
+        assert!(
+            Seen::of(&fields(&[(name, "GET")])).overrides_method(),
+            "{name}"
+        );
     }
-    assert!(!overrides_method(&fields(&[
-        ("x-http-methods", "PUT"),
-        ("a_b", "")
-    ])));
+    let others = fields(&[("x-http-methods", "PUT"), ("a_b", "")]);
+    assert!(!Seen::of(&others).overrides_method());
 }
 
 /// RFC 9110, section 7.6.1: also what any line of Connection names, but never what upstream must see.
@@ -282,6 +285,7 @@ fn where_a_request_came_from() {
         tls: true,
         version: Version::HTTP_2,
         host: Some(&host),
+        known: &Known::default(),
     };
     let mut request = fields(&[
         ("x-forwarded-for", "10.0.0.1"),
@@ -320,6 +324,7 @@ fn a_unix_client_has_no_address() {
         tls: false,
         version: Version::HTTP_11,
         host: None,
+        known: &Known::default(),
     };
     let mut request = HeaderMap::new();
     ALL.add_to_request(&mut request, &from);

@@ -4,6 +4,7 @@ use super::{
     Handler, ServerConfig, Stream,
     connection::{self, ClientInfo},
 };
+use crate::headers::Known;
 use std::{
     future::Future,
     io,
@@ -147,7 +148,7 @@ pub async fn serve<L: Listener, H: Handler>(
                         }
                         Room::None => continue,
                     };
-                    let client = ClientInfo { peer: accept.peer, tls: None };
+                    let client = ClientInfo { peer: accept.peer, tls: None, known: Known::default() };
                     let serving = connection::serve(
                         accept.stream, client, handler.clone(), config.clone(), stage.clone(),
                     );

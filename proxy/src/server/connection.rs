@@ -6,7 +6,10 @@ use super::{
     body::{ClientBody, DrainLimits, refuse_body},
     watched::{Activity, Busy, BusyBody, Prefixed, Waiting, Watched},
 };
-use crate::refusal::{Problem, Refusal};
+use crate::{
+    headers::Known,
+    refusal::{Problem, Refusal},
+};
 use bytes::BytesMut;
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header};
 use hyper::{
@@ -39,6 +42,8 @@ pub struct ClientInfo {
     pub peer: Peer,
     /// `None` without TLS.
     pub tls: Option<TlsInfo>,
+    /// What its forwarding fields say.
+    pub known: Known,
 }
 
 /// What is known of a client by TLS.

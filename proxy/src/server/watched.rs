@@ -160,7 +160,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.io).poll_write_vectored(cx, bufs);
+        let polled = crate::flatten::poll_write_vectored(Pin::new(&mut self.io), cx, bufs);
         self.activity.wrote(polled)
     }
 

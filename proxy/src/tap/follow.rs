@@ -105,6 +105,7 @@ impl Follower {
     }
 
     /// Complete heads so far.
+    #[cfg(test)]
     pub(super) fn heads(&self) -> u64 {
         self.heads
     }

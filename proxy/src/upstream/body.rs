@@ -87,15 +87,15 @@ where
             incoming,
             conn: Some(conn),
         };
-        body.give_back_if_done(&mut Context::from_waker(Waker::noop()));
+        body.give_back_if_done();
         body
     }
 
-    fn give_back_if_done(&mut self, cx: &mut Context<'_>) {
+    fn give_back_if_done(&mut self) {
         if self.incoming.is_end_stream()
             && let Some(conn) = self.conn.take()
         {
-            conn.give_back(cx);
+            conn.give_back();
         }
     }
 }
@@ -113,18 +113,27 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let this = self.get_mut();
-        let mut polled = Pin::new(&mut this.incoming).poll_frame(cx);
-        if polled.is_pending()
-            && let Some(conn) = &mut this.conn
-        {
-            conn.drive(cx);
-            polled = Pin::new(&mut this.incoming).poll_frame(cx);
-        }
+        // Only the connection, which is polled in between, makes it ready.
+        let mut nobody = Context::from_waker(Waker::noop());
+        let mut incoming = Pin::new(&mut this.incoming);
+        let polled = match &mut this.conn {
+            None => incoming.poll_frame(cx),
+            Some(conn) => {
+                let ringer = conn.ringer.clone();
+                ringer.poll(cx, |cx| match incoming.as_mut().poll_frame(&mut nobody) {
+                    Poll::Pending => {
+                        conn.drive(cx);
+                        incoming.as_mut().poll_frame(&mut nobody)
+                    }
+                    ready => ready,
+                })
+            }
+        };
         match &polled {
-            Poll::Ready(Some(Ok(_))) => this.give_back_if_done(cx),
+            Poll::Ready(Some(Ok(_))) => this.give_back_if_done(),
             Poll::Ready(None) => {
                 if let Some(conn) = this.conn.take() {
-                    conn.give_back(cx);
+                    conn.give_back();
                 }
             }
             Poll::Ready(Some(Err(_))) => this.conn = None,

@@ -17,9 +17,6 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
-/// Heads and bodies up to this many bytes in all are copied together: one plain `send` is cheaper than a `writev` there.
-const FLATTEN: usize = 2048;
-
 /// What the layers of one connection tell each other. Lives on one thread.
 pub(super) struct Link {
     wire: RefCell<Option<Arc<Wire>>>,
@@ -180,19 +177,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     ) -> Poll<io::Result<usize>> {
         ready!(self.link.before_write())?;
         let mut stream = self.stream.borrow_mut();
-        let stream = Pin::new(&mut *stream);
-        let total: usize = bufs.iter().map(|b| b.len()).sum();
-        let result = if total <= FLATTEN {
-            let mut flat = [0; FLATTEN];
-            let mut end = 0;
-            for buf in bufs {
-                flat[end..end + buf.len()].copy_from_slice(buf);
-                end += buf.len();
-            }
-            stream.poll_write(cx, &flat[..end])
-        } else {
-            stream.poll_write_vectored(cx, bufs)
-        };
+        let result = crate::flatten::poll_write_vectored(Pin::new(&mut *stream), cx, bufs);
         self.link.after_write(result, cx)
     }
 

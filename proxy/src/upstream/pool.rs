@@ -2,6 +2,7 @@
 
 use super::{
     RequestBody,
+    bell::Ringer,
     body::Tracked,
     connect::Connect,
     io::{Counted, Link, MaybeTls, Top},
@@ -20,7 +21,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 use tokio::time::{Instant, Sleep};
@@ -154,7 +155,8 @@ where
         }
     }
 
-    fn take_idle(&self) -> Option<Conn<C, B>> {
+    /// An idle connection that is open as far as one can see, if there is one.
+    pub fn take_idle(&self) -> Option<Conn<C, B>> {
         let now = Instant::now();
         loop {
             let idle = self.0.idle.borrow_mut().pop_back()?;
@@ -199,6 +201,7 @@ where
             sender,
             driver: Some(Box::pin(driver)),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            ringer: Rc::new(Ringer::new()),
             stream,
             link,
             response_timeout: config.response_timeout,
@@ -290,6 +293,8 @@ pub struct Conn<C: Connect, B: RequestBody> {
     driver: Option<Driver<C::Stream, B>>,
     /// For the answer; kept here so that a request costs no allocation for it.
     pub(super) timer: Pin<Box<Sleep>>,
+    /// Wakes whoever polls the connection.
+    pub(super) ringer: Rc<Ringer>,
     stream: Rc<RefCell<C::Stream>>,
     pub(super) link: Rc<Link>,
     /// `None` while idle: then the pool owns it, and nothing owns the pool.
@@ -365,8 +370,9 @@ where
     }
 
     /// After an answer was read to its end: back to the pool, if the connection is still good for another request.
-    pub(super) fn give_back(mut self, cx: &mut Context<'_>) {
-        self.drive(cx);
+    pub(super) fn give_back(mut self) {
+        // Nobody is to be woken for an idle connection: it is looked at before it is used again.
+        self.drive(&mut Context::from_waker(Waker::noop()));
         let good = !self.has_ended()
             && self.sender.is_ready()
             && self.link.is_complete()

@@ -14,7 +14,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 /// Why there is no answer to relay. Whether the request may have been applied is told by [`Outcome::sent`], not by this.
@@ -100,34 +100,36 @@ where
     pub fn last_write(&self) -> Option<Time> {
         self.wire.last_write()
     }
+}
 
-    fn poll_answer(
-        &mut self,
-        conn: &mut Conn<C, B>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Response<Incoming>, AnswerError>> {
-        self.wire.register(cx.waker());
-        let ended = if self.wire.is_cut() {
-            None
-        } else {
-            conn.drive(cx)
-        };
-        if self.wire.is_cut() {
-            return Poll::Ready(Err(AnswerError::Cut));
-        }
-        if let Poll::Ready(answer) = self.answer.as_mut().poll(cx) {
-            return Poll::Ready(match answer {
-                Ok(response) => check(response),
-                Err(error) => Err(classify(error.into_error())),
-            });
-        }
-        match ended {
-            Some(Err(error)) => return Poll::Ready(Err(classify(error))),
-            Some(Ok(())) => return Poll::Ready(Err(AnswerError::Closed(None))),
-            None => {}
-        }
-        poll_timeout(conn, cx).map(|()| Err(AnswerError::Timeout))
+fn poll_answer<C, B>(
+    wire: &Wire,
+    answer: &mut Pin<Box<Answering<B>>>,
+    conn: &mut Conn<C, B>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Response<Incoming>, AnswerError>>
+where
+    C: Connect,
+    B: RequestBody,
+{
+    let ended = if wire.is_cut() { None } else { conn.drive(cx) };
+    if wire.is_cut() {
+        return Poll::Ready(Err(AnswerError::Cut));
     }
+    // Only the connection, which was polled just now, makes it ready.
+    let mut nobody = Context::from_waker(Waker::noop());
+    if let Poll::Ready(answer) = answer.as_mut().poll(&mut nobody) {
+        return Poll::Ready(match answer {
+            Ok(response) => check(response),
+            Err(error) => Err(classify(error.into_error())),
+        });
+    }
+    match ended {
+        Some(Err(error)) => return Poll::Ready(Err(classify(error))),
+        Some(Ok(())) => return Poll::Ready(Err(AnswerError::Closed(None))),
+        None => {}
+    }
+    poll_timeout(conn, cx).map(|()| Err(AnswerError::Timeout))
 }
 
 /// Ready when the answer is overdue.
@@ -157,15 +159,17 @@ where
     /// When polled after it has resolved.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Some(mut conn) = this.conn.take() else {
+        let Some(conn) = &mut this.conn else {
             panic!("polled after it was done");
         };
-        let answer = match this.poll_answer(&mut conn, cx) {
-            Poll::Pending => {
-                this.conn = Some(conn);
-                return Poll::Pending;
-            }
-            Poll::Ready(answer) => answer,
+        this.wire.register(cx.waker());
+        let ringer = conn.ringer.clone();
+        let polled = ringer.poll(cx, |cx| poll_answer(&this.wire, &mut this.answer, conn, cx));
+        let Poll::Ready(answer) = polled else {
+            return Poll::Pending;
+        };
+        let Some(mut conn) = this.conn.take() else {
+            panic!("polled after it was done");
         };
         let sent = this.wire.sent();
         if sent != Sent::Completely {
