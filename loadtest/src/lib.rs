@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod chaos;
 pub mod check;
+pub mod cluster;
 pub mod history;
 pub mod origin;
 pub mod peers;

@@ -2,10 +2,12 @@
 //! cut everything: a network that fails the way networks do.
 
 use std::{
+    collections::BTreeSet,
     io::{self, Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
+    time::Duration,
 };
 
 /// Which way bytes go.
@@ -39,6 +41,15 @@ struct State {
     /// Counts the cuts: a connection from before one is over.
     cuts: u64,
     connections: Vec<TcpStream>,
+    /// How many there were.
+    opened: u64,
+    /// What marks a connection when its client says it.
+    mark: Vec<u8>,
+    /// Connections that are marked.
+    marked: BTreeSet<u64>,
+    hold_marked: bool,
+    /// How long each piece takes in each direction.
+    delay: Duration,
 }
 
 impl Relay {
@@ -90,7 +101,24 @@ impl Relay {
             state.held_there = false;
             state.held_back = false;
             state.refusing = false;
+            state.hold_marked = false;
+            state.delay = Duration::ZERO;
         });
+    }
+
+    /// Marks every connection on which the client says this from now on, so that those that serve one purpose can be held.
+    pub fn mark(&self, words: &[u8]) {
+        self.shared.change(|state| state.mark = words.to_owned());
+    }
+
+    /// From now on nothing passes on connections that are marked, nor on one that becomes so: what marks it is held back.
+    pub fn hold_marked(&self) {
+        self.shared.change(|state| state.hold_marked = true);
+    }
+
+    /// From now on each piece takes so long, in each direction.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.change(|state| state.delay = delay);
     }
 
     /// Closes every connection; what was held is lost. New ones are taken.
@@ -126,11 +154,12 @@ impl State {
         }
     }
 
-    fn held(&self, way: Way) -> bool {
-        match way {
+    fn is_held(&self, way: Way, connection: u64) -> bool {
+        let all = match way {
             Way::There => self.held_there,
             Way::Back => self.held_back,
-        }
+        };
+        all || (self.hold_marked && self.marked.contains(&connection))
     }
 }
 
@@ -151,25 +180,30 @@ impl Shared {
         let server = TcpStream::connect(server)?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        let cuts = {
+        let own = {
             let mut state = self.lock();
             state
                 .connections
                 .extend([client.try_clone()?, server.try_clone()?]);
-            state.cuts
+            let number = state.opened;
+            state.opened += 1;
+            Own {
+                number,
+                cuts: state.cuts,
+            }
         };
-        self.pump(client.try_clone()?, server.try_clone()?, Way::There, cuts);
-        self.pump(server, client, Way::Back, cuts);
+        self.pump(client.try_clone()?, server.try_clone()?, Way::There, own);
+        self.pump(server, client, Way::Back, own);
         Ok(())
     }
 
     /// Copies in one direction, in a thread of its own.
-    fn pump(self: &Arc<Self>, mut from: TcpStream, mut to: TcpStream, way: Way, cuts: u64) {
+    fn pump(self: &Arc<Self>, mut from: TcpStream, mut to: TcpStream, way: Way, own: Own) {
         let shared = self.clone();
         thread::spawn(move || {
             let mut buffer = [0; 16 * 1024];
             while let Ok(count) = from.read(&mut buffer) {
-                if !shared.may_pass(way, cuts)
+                if !shared.may_pass(way, own, &buffer[..count])
                     || count == 0
                     || to.write_all(&buffer[..count]).is_err()
                 {
@@ -182,16 +216,32 @@ impl Shared {
     }
 
     /// Waits while this direction is held; whether the connection is still there then.
-    fn may_pass(&self, way: Way, cuts: u64) -> bool {
+    fn may_pass(&self, way: Way, own: Own, piece: &[u8]) -> bool {
         let mut state = self.lock();
-        while state.held(way) && state.cuts == cuts {
+        let says = |mark: &[u8]| piece.windows(mark.len()).any(|part| part == mark);
+        if way == Way::There && !state.mark.is_empty() && says(&state.mark) {
+            state.marked.insert(own.number);
+        }
+        while state.is_held(way, own.number) && state.cuts == own.cuts {
             state = self
                 .changed
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        state.cuts == cuts
+        let (delay, there) = (state.delay, state.cuts == own.cuts);
+        drop(state);
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
+        there
     }
+}
+
+/// What a connection is known by.
+#[derive(Clone, Copy)]
+struct Own {
+    number: u64,
+    cuts: u64,
 }
 
 #[cfg(test)]

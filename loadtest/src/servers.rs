@@ -276,18 +276,26 @@ impl Etcd {
     /// # Panics
     /// If it fails.
     pub fn ctl(&self, arguments: &[&str]) -> String {
+        self.try_ctl(arguments)
+            .unwrap_or_else(|error| panic!("etcdctl {arguments:?}: {error}"))
+    }
+
+    /// The same, where it may fail; an error is what it said.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub fn try_ctl(&self, arguments: &[&str]) -> Result<String, String> {
         let output = Command::new(self.program("etcdctl"))
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &self.client.to_string()])
             .args(arguments)
             .output()
-            .unwrap_or_else(|error| panic!("etcdctl: {error}"));
-        assert!(
-            output.status.success(),
-            "etcdctl {arguments:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8_lossy(&output.stdout).into_owned()
+            .map_err(|error| error.to_string())?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
     }
 }
 

@@ -1,0 +1,191 @@
+//! Three etcd members of one cluster.
+
+use crate::servers::{Process, etcd_program, free_port, get, wait_for};
+use nix::sys::signal::Signal;
+use std::{
+    fs::File,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+use tempfile::TempDir;
+
+/// Three members on free ports; each can be killed, frozen and started again. All end when this is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    running: [Option<Process>; 3],
+    clients: [SocketAddr; 3],
+    peers: [SocketAddr; 3],
+    folder: TempDir,
+    /// The folder of etcd's programs, if not the usual one.
+    programs: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// Starts three members and waits until each of them answers.
+    ///
+    /// # Errors
+    /// If there are no ports or no etcd.
+    pub fn start() -> io::Result<Self> {
+        Self::start_of(None)
+    }
+
+    /// The same with the programs in a folder, such as [`crate::servers::newer_etcd`]'s.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_of(programs: Option<&Path>) -> io::Result<Self> {
+        let mut free = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 6];
+        for address in &mut free {
+            address.set_port(free_port()?);
+        }
+        let [a, b, c, d, e, f] = free;
+        let mut cluster = Self {
+            running: [None, None, None],
+            clients: [a, b, c],
+            peers: [d, e, f],
+            folder: TempDir::with_prefix("palisade-etcd-")?,
+            programs: programs.map(Path::to_owned),
+        };
+        (0..3).try_for_each(|member| cluster.run(member))?;
+        (0..3).for_each(|member| cluster.wait_healthy(member));
+        Ok(cluster)
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.programs
+            .as_ref()
+            .map_or_else(|| etcd_program(name), |folder| folder.join(name))
+    }
+
+    /// Starts a member, for the first time or again.
+    ///
+    /// # Errors
+    /// If the program can't be started.
+    pub fn run(&mut self, member: usize) -> io::Result<()> {
+        let url = |address: SocketAddr| format!("http://{address}");
+        let members = [0, 1, 2].map(|n| format!("m{n}={}", url(self.peers[n])));
+        let path = |name: &str| self.folder.path().join(format!("{name}{member}"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(path("log"))?;
+        let (client, peer) = (url(self.clients[member]), url(self.peers[member]));
+        let mut command = Command::new(self.program("etcd"));
+        command
+            .args(["--name", &format!("m{member}")])
+            .args(["--initial-cluster", &members.join(",")])
+            .args(["--listen-client-urls", &client])
+            .args(["--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer])
+            .args(["--initial-advertise-peer-urls", &peer])
+            .arg("--data-dir")
+            .arg(path("data"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        self.running[member] = Some(Process::start("etcd", &mut command)?);
+        Ok(())
+    }
+
+    /// Waits until a member answers.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn wait_healthy(&self, member: usize) {
+        wait_for("a healthy member", || {
+            get(self.clients[member], "/health")
+                .ok()?
+                .contains("\"true\"")
+                .then_some(())
+        });
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, member: usize) {
+        self.running[member] = None;
+    }
+
+    /// Freezes a member: sockets stay open, nothing is answered.
+    pub fn pause(&self, member: usize) {
+        self.signal(member, Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self, member: usize) {
+        self.signal(member, Signal::SIGCONT);
+    }
+
+    fn signal(&self, member: usize, signal: Signal) {
+        self.running[member]
+            .iter()
+            .for_each(|process| process.signal(signal));
+    }
+
+    /// Where clients reach each member.
+    pub fn clients(&self) -> [SocketAddr; 3] {
+        self.clients
+    }
+
+    /// The `--leases` URL.
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.endpoints())
+    }
+
+    fn endpoints(&self) -> String {
+        self.clients.map(|address| address.to_string()).join(",")
+    }
+
+    /// The member that leads; waits for one.
+    ///
+    /// # Panics
+    /// If none does.
+    pub fn leader(&self) -> usize {
+        wait_for("a leader", || {
+            (0..3).find(|&member| {
+                self.running[member].is_some()
+                    && get(self.clients[member], "/metrics").is_ok_and(|metrics| {
+                        metrics
+                            .lines()
+                            .any(|line| line == "etcd_server_is_leader 1")
+                    })
+            })
+        })
+    }
+
+    /// Runs `etcdctl` until it succeeds, since an election may be under way; gives what it printed.
+    ///
+    /// # Panics
+    /// If it never does.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        wait_for("etcdctl to succeed", || {
+            let output = Command::new(self.program("etcdctl"))
+                .env("ETCDCTL_API", "3")
+                .args(["--endpoints", &self.endpoints()])
+                .args(arguments)
+                .output()
+                .ok()?;
+            output
+                .status
+                .success()
+                .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        })
+    }
+
+    /// Takes a lease as a worker does: a key on an etcd lease of ten minutes. Gives its token.
+    ///
+    /// # Panics
+    /// If etcd's answer can't be read.
+    pub fn take(&self, name: &str) -> u64 {
+        let granted = self.ctl(&["lease", "grant", "600"]);
+        let lease = granted.split(' ').nth(1).expect("a lease");
+        let key = format!("/palisade/leases/{name}");
+        self.ctl(&["put", &key, "{}", "--lease", lease]);
+        let fields = self.ctl(&["get", &key, "-w", "fields"]);
+        fields
+            .lines()
+            .find_map(|line| line.strip_prefix("\"ModRevision\" : ")?.parse().ok())
+            .expect("a revision")
+    }
+}
