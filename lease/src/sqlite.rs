@@ -136,6 +136,28 @@ impl Reader {
     }
 }
 
+/// Moves a file's revision on, past this one at least, and gives it: for a file that was put back from a copy, or lost and made
+/// anew, after revisions above its own were given out. Makes the file if need be. Blocks for a moment.
+///
+/// # Errors
+/// If it can't be opened or written, or is no such file.
+pub fn advance_past(path: &Path, revision: u64) -> Result<u64, StoreError> {
+    let mut database = open(path)?;
+    let transaction = database
+        .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+        .map_err(|e| translate(&e))?;
+    let revision = i64::try_from(revision).unwrap_or(i64::MAX - 1);
+    transaction
+        .execute(
+            "UPDATE store SET revision = max(revision, ?1) + 1",
+            [revision],
+        )
+        .map_err(|e| translate(&e))?;
+    let now = rows::Rows::new(&transaction, &rows::boot_id()?).revision()?;
+    transaction.commit().map_err(|e| translate(&e))?;
+    Ok(now)
+}
+
 /// [`Reader::grant`] for once.
 ///
 /// # Errors

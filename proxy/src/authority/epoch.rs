@@ -65,12 +65,7 @@ pub(super) async fn begin(
     let client = link.client().await?;
     let now = within(options.timeout, client.get(options.epoch(), None)).await?;
     let before = identity(now.header())?;
-    let highest = [trust.known(), state.identity()]
-        .into_iter()
-        .flatten()
-        .map(|known| known.revision)
-        .max()
-        .unwrap_or(0);
+    let highest = highest(state, trust);
     let needed = (highest + 1).saturating_sub(before.revision);
     if needed > advance {
         return Err(EpochError::Behind {
@@ -107,6 +102,16 @@ pub(super) async fn begin(
     })
 }
 
+/// The highest revision of the lease store that was ever seen.
+pub(super) fn highest(state: &State, trust: &Trust) -> u64 {
+    [trust.known(), state.identity()]
+        .into_iter()
+        .flatten()
+        .map(|known| known.revision)
+        .max()
+        .unwrap_or(0)
+}
+
 /// Puts the epoch's key until the store's revision is above the highest that was ever seen. Each put is one revision.
 async fn push(
     options: &EtcdOptions,
@@ -138,7 +143,7 @@ async fn push(
     Ok((at, pushed))
 }
 
-async fn durable(state: &State, epoch: NewEpoch) -> Result<(), EpochError> {
+pub(super) async fn durable(state: &State, epoch: NewEpoch) -> Result<(), EpochError> {
     let (send, receive) = oneshot::channel();
     let done = move |result| {
         let _ = send.send(result);

@@ -3,13 +3,14 @@
 use super::{
     Authority, ReadDone, Reading, Reports, SQLITE_CLUSTER, Unreadable,
     connect::Failure,
+    epoch::{self, EpochBegun, EpochError},
     health::Health,
     reads::{Ask, Reply},
     trust::{Doubt, Trust},
 };
 use crate::{
     authority::StoreHealth,
-    state::{Identity, State},
+    state::{Identity, NewEpoch, State},
 };
 use palisade_fence::Token;
 use std::{
@@ -28,6 +29,7 @@ pub type ReadGrant = Box<dyn FnMut(&str) -> Result<(Option<Token>, u64), String>
 pub struct SqliteAuthority {
     asks: Mutex<Option<mpsc::Sender<Ask>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    state: Arc<State>,
     trust: Arc<Trust>,
     health: Arc<Health>,
 }
@@ -41,7 +43,10 @@ impl SqliteAuthority {
         reports: Arc<dyn Reports>,
     ) -> io::Result<Arc<Self>> {
         let (asks, queue) = mpsc::channel();
-        let (trust, health) = (Arc::new(Trust::new(state)), Arc::new(Health::default()));
+        let (trust, health) = (
+            Arc::new(Trust::new(state.clone())),
+            Arc::new(Health::default()),
+        );
         trust.report_to(reports);
         let (to_ask, to_tell) = (trust.clone(), health.clone());
         let answer = move || answer_all(read, &queue, &to_ask, &to_tell);
@@ -51,6 +56,7 @@ impl SqliteAuthority {
         Ok(Arc::new(Self {
             asks: Mutex::new(Some(asks)),
             thread: Mutex::new(Some(thread)),
+            state,
             trust,
             health,
         }))
@@ -65,6 +71,36 @@ impl SqliteAuthority {
             failure,
             changed: self.trust.frozen(),
         }
+    }
+
+    /// An operator's `palisade new-epoch`: the file that is there now counts from here on, however it came to be there.
+    /// `push` moves its revision past the one that it is given, and says where that is; it costs the file nothing, however far
+    /// that is. Closes every scope below that, and ends the freeze.
+    pub async fn new_epoch(
+        &self,
+        push: impl FnOnce(u64) -> Result<u64, String> + Send + 'static,
+    ) -> Result<EpochBegun, EpochError> {
+        let highest = epoch::highest(&self.state, &self.trust);
+        let pushed = tokio::task::spawn_blocking(move || push(highest)).await;
+        let revision = pushed
+            .map_err(|error| EpochError::Unavailable(error.to_string()))?
+            .map_err(EpochError::Unavailable)?;
+        let identity = Identity {
+            cluster_id: SQLITE_CLUSTER,
+            revision,
+        };
+        let floor = Token::new(highest + 1).unwrap_or(Token::MAX);
+        let epoch = NewEpoch {
+            floor,
+            identity: Some(identity),
+        };
+        epoch::durable(&self.state, epoch).await?;
+        self.trust.renew(identity, floor);
+        Ok(EpochBegun {
+            floor,
+            revision,
+            pushed: 1,
+        })
     }
 
     /// Ends the thread and waits for that; every question still open is answered first.

@@ -29,7 +29,7 @@ pub(super) enum LeaseStore {
     Etcd(Arc<EtcdAuthority>),
     /// The same for one of several replicas.
     Group(Arc<EtcdAuthority>, Arc<Place>, Arc<Replicas>),
-    Sqlite(Arc<SqliteAuthority>),
+    Sqlite(Arc<SqliteAuthority>, PathBuf),
 }
 
 impl LeaseStore {
@@ -100,11 +100,8 @@ impl LeaseStore {
             }
             Leases::Sqlite(path) => {
                 let news = Arc::new(News(gate.clone()));
-                Self::Sqlite(SqliteAuthority::start(
-                    reader(path.clone()),
-                    Arc::clone(state),
-                    news,
-                )?)
+                let file = SqliteAuthority::start(reader(path.clone()), Arc::clone(state), news)?;
+                Self::Sqlite(file, path.clone())
             }
         })
     }
@@ -113,7 +110,7 @@ impl LeaseStore {
         match self {
             Self::HighestSeen => None,
             Self::Etcd(etcd) | Self::Group(etcd, ..) => Some(Arc::clone(etcd) as _),
-            Self::Sqlite(file) => Some(Arc::clone(file) as _),
+            Self::Sqlite(file, _) => Some(Arc::clone(file) as _),
         }
     }
 
@@ -123,7 +120,7 @@ impl LeaseStore {
         let health = move || match &store {
             Self::HighestSeen => None,
             Self::Etcd(etcd) | Self::Group(etcd, ..) => Some(etcd.health()),
-            Self::Sqlite(file) => Some(file.health()),
+            Self::Sqlite(file, _) => Some(file.health()),
         };
         health()?;
         let place = match self {
@@ -146,11 +143,22 @@ impl LeaseStore {
             let store = store.clone();
             Box::pin(async move {
                 match &store {
-                    Self::Etcd(etcd) | Self::Group(etcd, ..) => etcd.new_epoch(advance).await.map_err(|error| error.to_string()),
-                    Self::Sqlite(_) => Err("a new epoch over a lease file is not built: stop the proxy, wait until no write from \
-                                            before can be applied any more, and start it with a new state folder and a new lease file"
-                        .to_owned()),
-                    Self::HighestSeen => Err("there is no lease store whose epoch could end".to_owned()),
+                    Self::Etcd(etcd) | Self::Group(etcd, ..) => etcd
+                        .new_epoch(advance)
+                        .await
+                        .map_err(|error| error.to_string()),
+                    Self::Sqlite(file, path) => {
+                        let path = path.clone();
+                        let push = move |past| {
+                            sqlite::advance_past(&path, past).map_err(|error| error.to_string())
+                        };
+                        file.new_epoch(push)
+                            .await
+                            .map_err(|error| error.to_string())
+                    }
+                    Self::HighestSeen => {
+                        Err("there is no lease store whose epoch could end".to_owned())
+                    }
                 }
             })
         })
@@ -165,7 +173,7 @@ impl LeaseStore {
                 replicas.leave().await;
                 etcd.stop().await;
             }
-            Self::Sqlite(file) => file.stop(),
+            Self::Sqlite(file, _) => file.stop(),
         }
     }
 }

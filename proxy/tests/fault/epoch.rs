@@ -187,3 +187,90 @@ async fn leases_in_a_file_are_verified() {
         .is_refused(412, "not-holder");
     assert_eq!(applied(&origin), [old, second.token().get()]);
 }
+
+/// A lease file that was put back from a copy gives numbers out a second time. It is noticed with the first grant that is looked at,
+/// and a new epoch moves the file past all that was seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_file_put_back_freezes_until_a_new_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leases.db");
+    let url: LeaseUrl = format!("sqlite:{}", file.display()).parse().unwrap();
+    let origin = Origin::tcp().unwrap();
+    let mut proxy = proxy(&origin)
+        .set("leases", format!("sqlite:{}", file.display()))
+        .set("fence.settle", "200ms");
+    proxy.start().unwrap();
+    let grant = async || {
+        let store = palisade_lease::open(&url).unwrap();
+        let lease = store
+            .acquire("default", LeaseOptions::default())
+            .await
+            .unwrap();
+        let token = lease.token().get();
+        lease.release().await;
+        drop(store);
+        token
+    };
+    let hold = async || {
+        let store = palisade_lease::open(&url).unwrap();
+        store
+            .acquire("default", LeaseOptions::default())
+            .await
+            .unwrap()
+    };
+    let first = hold().await;
+    put("/x", first.token().get(), "first").send(&proxy).is(204);
+    let old = first.token().get();
+    first.release().await;
+    for suffix in ["", "-wal"] {
+        let from = folder.path().join(format!("leases.db{suffix}"));
+        if from.exists() {
+            copy(&from, &folder.path().join(format!("copy.db{suffix}")));
+        }
+    }
+    for _ in 0..20 {
+        grant().await;
+    }
+    let second = hold().await;
+    put("/x", second.token().get(), "second")
+        .send(&proxy)
+        .is(204);
+    let seen = second.token().get();
+    second.release().await;
+
+    for suffix in ["", "-wal", "-shm"] {
+        let to = folder.path().join(format!("leases.db{suffix}"));
+        let _ = std::fs::remove_file(&to);
+        let from = folder.path().join(format!("copy.db{suffix}"));
+        if from.exists() {
+            copy(&from, &to);
+        }
+    }
+    let low = hold().await;
+    assert!(low.token().get() < seen, "it did not go back");
+    put("/x", low.token().get(), "low")
+        .send(&proxy)
+        .is_refused(412, "stale-token");
+    // A number above the floor is looked up, and that shows it.
+    put("/x", seen + 1, "forged")
+        .send(&proxy)
+        .is_refused(503, "authority-changed");
+    put("/x", seen, "frozen")
+        .send(&proxy)
+        .is_refused(503, "authority-changed");
+    low.release().await;
+
+    let begun = proxy.ask(&["new-epoch", "--yes"]).unwrap();
+    assert!(
+        begun.status.success(),
+        "{}",
+        String::from_utf8_lossy(&begun.stderr)
+    );
+    let third = hold().await;
+    assert!(third.token().get() > seen);
+    put("/x", third.token().get(), "third").send(&proxy).is(204);
+    put("/x", seen, "late")
+        .send(&proxy)
+        .is_refused(412, "stale-token");
+    assert_eq!(applied(&origin), [old, seen, third.token().get()]);
+}

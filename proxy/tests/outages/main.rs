@@ -1,12 +1,17 @@
 //! etcd's bad days, as the book's table of outages has them: what a write meets on each, in service and at the start, and that
 //! the proxy needs no restart afterwards. The program itself, a real etcd, and a network in between that can be held.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::print_stdout,
+    reason = "what was skipped is for whoever runs it"
+)]
 
 #[path = "../fault/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
 mod members;
 mod network;
+mod restore;
 mod server;
 #[path = "../fault/stage.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
