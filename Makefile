@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test chaos bench fmt docs clean soak
+.PHONY: help demo clean-demo build release test chaos bench fmt docs clean soak members
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -40,6 +40,11 @@ bench: release ## what a request costs, beside nginx and HAProxy where they are 
 soak: ## many more seeds of the simulation than `make test` takes (SEEDS=5000 of them; prints how to replay one that fails)
 	@scripts/need.sh build
 	@SEEDS=$(or $(SEEDS),5000) cargo test --locked -p palisade --test simulation no_seed -- --nocapture
+
+members: ## three etcd members, the leader killed every 10 s for 2 min under load with handovers (KILLS=, EVERY= seconds)
+	@scripts/need.sh test
+	@cargo build --locked --bins -p palisade
+	@KILLS=$(or $(KILLS),12) EVERY=$(or $(EVERY),10) cargo test --locked -p palisade --test outages leader -- --nocapture
 
 fmt: ## formats the Rust code
 	@cargo fmt --all

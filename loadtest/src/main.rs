@@ -109,6 +109,9 @@ struct BenchArgs {
     /// Measure so many handovers instead: from the release to the answer of the next holder's first write
     #[arg(long, value_name = "N", conflicts_with_all = ["versus", "rate", "syscalls"])]
     handovers: Option<u64>,
+    /// Measure a holder's writes beside so many refused requests a second instead: stale tokens, and tokens from nowhere
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["versus", "rate", "syscalls", "handovers"])]
+    flood: Option<f64>,
 }
 
 /// `palisade-loadtest check`.
@@ -181,6 +184,10 @@ fn attack(args: ChaosArgs) -> Done {
 fn measure(args: &BenchArgs) -> Done {
     if let Some(count) = args.handovers {
         report::handovers(&bench::handover::run(count)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(rate) = args.flood {
+        report::flood(&bench::flood::run(rate, args.time, args.rounds)?);
         return Ok(ExitCode::SUCCESS);
     }
     let mut loads = Vec::new();

@@ -6,7 +6,10 @@
 )]
 
 use palisade_loadtest::{
-    bench::{Kind, Row},
+    bench::{
+        Kind, Row,
+        flood::{self, Side},
+    },
     chaos::Chaos,
     check::{Property, Verdict},
 };
@@ -133,6 +136,31 @@ pub(crate) fn handovers(times: &hdrhistogram::Histogram<u64>) {
     for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("most", 1.0)] {
         let millis = times.value_at_quantile(quantile) as f64 / 1e6;
         println!("{name:<5} {millis:>8.2} ms");
+    }
+}
+
+/// What a flood of refused tokens did, a line each.
+pub(crate) fn flood(sides: &[Side]) {
+    println!(
+        "| flood | refused/s | not 412 | holder's writes | failed | p50 us | p99 us | etcd reads/s |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for side in sides {
+        let micros = |quantile| side.holder.value_at_quantile(quantile) as f64 / 1e3;
+        println!(
+            "| {} | {:.0} | {} | {} | {} | {:.0} | {:.0} | {:.1} |",
+            match side.kind {
+                flood::Kind::Stale => "stale",
+                flood::Kind::Garbage => "from nowhere",
+            },
+            side.rate,
+            side.others,
+            side.holder.len(),
+            side.failed,
+            micros(0.5),
+            micros(0.99),
+            side.reads,
+        );
     }
 }
 

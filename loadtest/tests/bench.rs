@@ -44,6 +44,19 @@ fn handovers_are_timed_one_by_one() {
     assert!(times.min() > 0);
 }
 
+/// Tokens from nowhere are refused, the holder's writes pass, and etcd is asked a hundred times a second at most.
+#[test]
+fn a_flood_costs_the_holder_no_write_and_etcd_few_reads() {
+    let sides = bench::flood::run(2000.0, Duration::from_secs(2), 1).unwrap();
+    assert_eq!(sides.len(), 2);
+    for side in sides {
+        assert_eq!((side.others, side.failed), (0, 0), "{side:?}");
+        assert!(!side.holder.is_empty() && side.rate > 0.0);
+        // A hundred, and what a count from outside may be off by.
+        assert!(side.reads <= 105.0, "{} reads a second", side.reads);
+    }
+}
+
 /// A server that lets its first request wait.
 async fn stalls_once(stall: Duration) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

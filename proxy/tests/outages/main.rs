@@ -9,6 +9,7 @@
 #[path = "../fault/client.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod client;
+mod leader;
 mod members;
 mod network;
 mod restore;
