@@ -27,11 +27,11 @@ test: ## every check there is; the same that CI runs
 	@scripts/need.sh test
 	@scripts/test.sh
 
-chaos: ## ten minutes of faults, then the checker (TIME=1m SEED=7 FAULTS=proxy,store PROXY=naive change that)
+chaos: ## ten minutes of faults, then the checker (TIME=1m SEED=7 FAULTS=proxy,store PROXY=naive PROXIES=3 MEMBERS=3 change that)
 	@scripts/need.sh test
 	@cargo build --locked --bins -p palisade -p palisade-loadtest
 	@target/debug/palisade-loadtest chaos --time $(or $(TIME),10m) --faults $(or $(FAULTS),all) \
-	  --proxy $(or $(PROXY),palisade) $(if $(SEED),--seed $(SEED)) --history target/history.jsonl
+	  --proxy $(or $(PROXY),palisade) --proxies $(or $(PROXIES),1) --members $(or $(MEMBERS),1) $(if $(SEED),--seed $(SEED)) --history target/history.jsonl
 
 bench: release ## what a request costs, beside nginx and HAProxy where they are installed; takes some minutes
 	@cargo build --locked --release --bins -p palisade-loadtest

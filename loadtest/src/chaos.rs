@@ -3,8 +3,10 @@
 //! What is disturbed when is a pure function of the seed ([`plan()`]); what then happens is the machine's business and is
 //! written down in the history, which [`crate::check`] reads.
 
+mod leases;
 pub mod link;
 pub mod naive;
+mod node;
 pub mod plan;
 mod record;
 mod run;

@@ -55,9 +55,15 @@ struct ChaosArgs {
     /// Names of faults or groups of them, with commas: all, none, worker, proxy, etcd, front, back, leases, store, ...
     #[arg(long, default_value = "all")]
     faults: Faults,
-    /// What is attacked: palisade, naive, naive-durable, nginx, haproxy or none
+    /// What is attacked: palisade, no-barrier, naive, naive-durable, nginx, haproxy or none
     #[arg(long, default_value = "palisade")]
     proxy: target::Kind,
+    /// Proxies: replicas of one group, if there are several (no-barrier: several that know nothing of each other)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=3))]
+    proxies: u8,
+    /// Members that etcd has
+    #[arg(long, default_value = "1", value_parser = ["1", "3"])]
+    members: String,
     /// Scopes, each with a lease of its own; nginx and haproxy know only one
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     scopes: u64,
@@ -169,6 +175,8 @@ fn attack(args: ChaosArgs) -> Done {
         time: args.time,
         faults: args.faults.0,
         proxy: args.proxy,
+        proxies: args.proxies.into(),
+        members: if args.members == "3" { 3 } else { 1 },
         workers: args.workers,
         scopes: args.scopes,
         settle: args.settle,

@@ -1,6 +1,10 @@
 //! The attack in its short form: Palisade holds, and whatever only compares tokens is caught. And the links that the
 //! attack is made with.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(
+    clippy::print_stdout,
+    reason = "what was skipped is for whoever runs it"
+)]
 
 use palisade_loadtest::{
     chaos::{
@@ -11,6 +15,7 @@ use palisade_loadtest::{
     },
     check::{Checker, Property, Verdict},
     peers::Peer,
+    servers::newer_etcd,
 };
 use std::time::Duration;
 use tokio::{
@@ -19,7 +24,19 @@ use tokio::{
 };
 
 fn attack(proxy: Kind, seed: u64, seconds: u64, faults: &str) -> Verdict {
+    attack_several((proxy, 1), 1, seed, seconds, faults)
+}
+
+fn attack_several(
+    (proxy, proxies): (Kind, usize),
+    members: usize,
+    seed: u64,
+    seconds: u64,
+    faults: &str,
+) -> Verdict {
     let chaos = Chaos {
+        proxies,
+        members,
         seed,
         time: Duration::from_secs(seconds),
         faults: faults.parse::<Faults>().unwrap().0,
@@ -44,6 +61,34 @@ fn palisade_holds_with_every_fault_on() {
         let counts = verdict.counts;
         assert!(counts.applied > 0 && counts.faults > 5, "{counts:?}");
     }
+}
+
+/// Two replicas of one group and three members of etcd, each of them disturbed.
+#[test]
+fn replicas_hold_with_every_fault_on() {
+    if let Err(why) = newer_etcd() {
+        println!("skipped: no etcd 3.5.13 or newer to be had: {why}");
+        return;
+    }
+    let verdict = attack_several((Kind::Palisade, 2), 3, 1, 12, "all");
+    assert_eq!(verdict.violations, []);
+    let counts = verdict.counts;
+    assert!(counts.applied > 0 && counts.faults > 5, "{counts:?}");
+}
+
+/// The same two without the barrier between them: each fences by itself, and that is not enough.
+#[test]
+fn replicas_without_the_barrier_are_caught() {
+    let caught = (1..=8).any(|seed| {
+        let verdict = attack_several((Kind::NoBarrier, 2), 1, seed, 6, "store,front");
+        let all = verdict.violations.iter();
+        all.map(|violation| violation.property)
+            .any(|property| property == Property::Order)
+    });
+    assert!(
+        caught,
+        "two proxies that know nothing of each other were taken for a fence"
+    );
 }
 
 /// Several seeds, since what a slow machine gets done in a few seconds may be too little for one.

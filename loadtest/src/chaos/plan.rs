@@ -16,6 +16,7 @@ pub enum Fault {
     ProxyRestart,
     EtcdStop,
     EtcdKill,
+    EtcdQuorum,
     EtcdCompact,
     FrontCut,
     FrontHold,
@@ -50,7 +51,7 @@ enum On {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         WorkerStop,
         WorkerKill,
         ProxyStop,
@@ -58,6 +59,7 @@ impl Fault {
         ProxyRestart,
         EtcdStop,
         EtcdKill,
+        EtcdQuorum,
         EtcdCompact,
         FrontCut,
         FrontHold,
@@ -89,8 +91,15 @@ impl Fault {
                 "proxy-restart",
                 "the proxy is stopped in order and started again",
             ),
-            EtcdStop => ("etcd-stop", "etcd is frozen"),
-            EtcdKill => ("etcd-kill", "etcd is killed and started again"),
+            EtcdStop => (
+                "etcd-stop",
+                "etcd, or one of its members, is frozen: the leader mostly",
+            ),
+            EtcdKill => (
+                "etcd-kill",
+                "etcd, or one of its members, is killed and started again: the leader mostly",
+            ),
+            EtcdQuorum => ("etcd-quorum", "etcd has no majority"),
             EtcdCompact => ("etcd-compact", "etcd forgets its history"),
             FrontCut => (
                 "front-cut",
@@ -134,7 +143,7 @@ impl Fault {
         match self {
             WorkerStop | WorkerKill => On::Worker,
             ProxyStop | ProxyKill | ProxyRestart => On::Proxy,
-            EtcdStop | EtcdKill | EtcdCompact => On::Etcd,
+            EtcdStop | EtcdKill | EtcdQuorum | EtcdCompact => On::Etcd,
             FrontCut | FrontHold | FrontHalfOpen | FrontCutAfter | FrontEat => On::Front,
             BackCut | BackHold | BackHalfOpen | BackCutAfter | BackEat => On::Back,
             LeasesCut | LeasesHold => On::Leases,
@@ -147,7 +156,7 @@ impl Fault {
     fn lasts(self) -> std::ops::Range<u64> {
         match self {
             WorkerStop => 2_500..4_500,
-            EtcdStop | LeasesHold => 500..2_500,
+            EtcdStop | EtcdQuorum | LeasesHold => 500..2_500,
             StoreSlow | StoreAmbiguous => 1_000..4_000,
             ProxyStop | FrontHold | FrontHalfOpen | FrontEat => 100..1_200,
             BackHold | BackHalfOpen | BackEat => 100..800,

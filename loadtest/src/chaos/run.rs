@@ -2,16 +2,18 @@
 
 use super::{
     Fault, Recorder,
+    leases::Leases,
     link::{Link, Mode},
+    node::Node,
     plan::{Planned, plan},
     scrape::Scraper,
     store::Store,
-    target::{Kind, Target},
+    target::{Kind, Place, Target},
     worker::Worker,
 };
 use crate::{
     history::{Event, REQUESTS, What},
-    servers::{Etcd, Process, etcd_program, program},
+    servers::{Process, newer_etcd, program},
 };
 use nix::sys::signal::Signal;
 use palisade_lease::clock;
@@ -34,6 +36,10 @@ pub struct Chaos {
     pub faults: Vec<Fault>,
     /// What is attacked.
     pub proxy: Kind,
+    /// How many proxies: replicas of one group, if there are several.
+    pub proxies: usize,
+    /// How many members etcd has: 1 or 3.
+    pub members: usize,
     /// How many workers for each scope.
     pub workers: u64,
     /// How many scopes. The baselines that know only one get one.
@@ -51,6 +57,8 @@ impl Default for Chaos {
             time: Duration::from_secs(600),
             faults: Fault::ALL.to_vec(),
             proxy: Kind::Palisade,
+            proxies: 1,
+            members: 1,
             workers: 3,
             scopes: 3,
             settle: Duration::from_millis(1_500),
@@ -82,39 +90,57 @@ pub fn run(chaos: &Chaos, progress: impl FnMut(f64, &str)) -> io::Result<Vec<Eve
 struct Stage {
     recorder: Arc<Recorder>,
     workers: Vec<(Worker, Process)>,
-    scraper: Scraper,
-    target: Target,
-    etcd: Etcd,
+    nodes: Vec<Node>,
+    leases: Leases,
     store: Store,
-    /// Between workers and proxy, proxy and datastore, proxy and etcd.
-    front: Link,
-    back: Link,
-    leases: Link,
 }
 
 impl Stage {
     fn set(chaos: &Chaos, runtime: &tokio::runtime::Runtime) -> io::Result<Self> {
         let recorder = Arc::new(Recorder::new());
-        let etcd = Etcd::start()?;
+        // Several replicas need a newer etcd than the usual one may be.
+        let newer = chaos.proxies > 1 && chaos.proxy == Kind::Palisade;
+        let programs = newer
+            .then(newer_etcd)
+            .transpose()
+            .map_err(io::Error::other)?;
+        let leases = Leases::start(chaos.members, programs.as_deref())?;
         let store = runtime.block_on(Store::start(recorder.clone(), chaos.settle, chaos.seed))?;
-        let back = runtime.block_on(Link::to(store.address()))?;
-        let leases = runtime.block_on(Link::to(etcd.address()))?;
-        let mut target = Target::new(chaos.proxy, back.address(), leases.address(), chaos.settle)?;
-        let front = runtime.block_on(Link::to(target.start()?))?;
-        let scraper = Scraper::start(recorder.clone());
-        scraper.at(target.admin());
+        let mut nodes = Vec::new();
+        for number in 0..chaos.proxies {
+            let back = runtime.block_on(Link::to(store.address()))?;
+            let mut links = Vec::new();
+            for member in leases.endpoints() {
+                links.push(runtime.block_on(Link::to(member))?);
+            }
+            let endpoints: Vec<_> = links.iter().map(Link::address).collect();
+            let place = Place {
+                number,
+                of: chaos.proxies,
+            };
+            let mut target =
+                Target::new(chaos.proxy, back.address(), &endpoints, chaos.settle, place)?;
+            let front = runtime.block_on(Link::to(target.start()?))?;
+            let scraper = (number == 0).then(|| Scraper::start(recorder.clone()));
+            if let Some(scraper) = &scraper {
+                scraper.at(target.admin());
+            }
+            nodes.push(Node {
+                target,
+                scraper,
+                front,
+                back,
+                leases: links,
+            });
+        }
         let one_scope = matches!(chaos.proxy, Kind::Peer(_));
         let scopes = if one_scope { 1 } else { chaos.scopes };
         let mut stage = Self {
             recorder,
             workers: Vec::new(),
-            scraper,
-            target,
-            etcd,
-            store,
-            front,
-            back,
+            nodes,
             leases,
+            store,
         };
         stage.recorder.record(What::Start {
             seed: chaos.seed,
@@ -134,10 +160,12 @@ impl Stage {
         Worker {
             // Not by the link: a proxy that can't reach etcd while the workers can is the harder case.
             leases: palisade_lease::LeaseUrl::Etcd {
-                endpoints: vec![self.etcd.address().to_string()],
+                endpoints: (self.leases.endpoints().iter())
+                    .map(ToString::to_string)
+                    .collect(),
                 tls: false,
             },
-            to: self.front.address(),
+            to: self.nodes.iter().map(|node| node.front.address()).collect(),
             scope,
             number: number + 1,
             epoch: self.recorder.epoch().as_nanos(),
@@ -187,58 +215,70 @@ impl Stage {
 
     fn fault(&mut self, planned: Planned, begins: bool) -> io::Result<()> {
         let whom = planned.pick as usize % self.workers.len();
+        let node = planned.pick as usize % self.nodes.len();
+        let name = planned.fault.to_string();
         let target = match planned.fault {
             Fault::WorkerStop | Fault::WorkerKill => {
                 format!("worker {}", self.workers[whom].0.number)
+            }
+            _ if self.nodes.len() > 1
+                && ["proxy", "front", "back", "leases"]
+                    .iter()
+                    .any(|of| name.starts_with(of)) =>
+            {
+                format!("proxy {}", node + 1)
             }
             _ => String::new(),
         };
         let record = |stage: &Self| {
             stage.recorder.record(What::Fault {
-                name: planned.fault.to_string(),
+                name: name.clone(),
                 target: target.clone(),
                 begins,
             });
         };
         if begins {
             record(self);
-            self.begin(planned, whom);
+            self.begin(planned, whom, node);
         } else {
-            self.end(planned, whom)?;
+            self.end(planned, whom, node)?;
             record(self);
         }
         Ok(())
     }
 
-    fn begin(&mut self, planned: Planned, whom: usize) {
+    fn begin(&mut self, planned: Planned, whom: usize, node: usize) {
         let bytes = (planned.pick % 3_000) as usize;
+        let node = &mut self.nodes[node];
         match planned.fault {
             Fault::WorkerStop => self.workers[whom].1.signal(Signal::SIGSTOP),
             Fault::WorkerKill => self.workers[whom].1.kill(),
-            Fault::ProxyStop => self.target.freeze(true),
-            Fault::ProxyKill => self.target.kill(),
-            Fault::ProxyRestart => self.target.stop(),
-            Fault::EtcdStop => self.etcd.pause(),
-            Fault::EtcdKill => self.etcd.kill(),
-            Fault::EtcdCompact => self.compact(),
-            Fault::FrontCut => self.front.cut(),
-            Fault::FrontHold => self.front.set(Mode::Hold),
-            Fault::FrontHalfOpen => self.front.set(Mode::HalfOpen),
-            Fault::FrontCutAfter => self.front.set(Mode::CutAfter(bytes)),
-            Fault::FrontEat => self.front.set(Mode::Eat),
-            Fault::BackCut => self.back.cut(),
-            Fault::BackHold => self.back.set(Mode::Hold),
-            Fault::BackHalfOpen => self.back.set(Mode::HalfOpen),
-            Fault::BackCutAfter => self.back.set(Mode::CutAfter(bytes)),
-            Fault::BackEat => self.back.set(Mode::Eat),
-            Fault::LeasesCut => self.leases.cut(),
-            Fault::LeasesHold => self.leases.set(Mode::Hold),
+            Fault::ProxyStop => node.target.freeze(true),
+            Fault::ProxyKill => node.target.kill(),
+            Fault::ProxyRestart => node.target.stop(),
+            Fault::EtcdStop => self.leases.freeze_one(planned.pick),
+            Fault::EtcdKill => self.leases.kill_one(planned.pick),
+            Fault::EtcdQuorum => self.leases.freeze_most(),
+            Fault::EtcdCompact => self.leases.compact(),
+            Fault::FrontCut => node.front.cut(),
+            Fault::FrontHold => node.front.set(Mode::Hold),
+            Fault::FrontHalfOpen => node.front.set(Mode::HalfOpen),
+            Fault::FrontCutAfter => node.front.set(Mode::CutAfter(bytes)),
+            Fault::FrontEat => node.front.set(Mode::Eat),
+            Fault::BackCut => node.back.cut(),
+            Fault::BackHold => node.back.set(Mode::Hold),
+            Fault::BackHalfOpen => node.back.set(Mode::HalfOpen),
+            Fault::BackCutAfter => node.back.set(Mode::CutAfter(bytes)),
+            Fault::BackEat => node.back.set(Mode::Eat),
+            Fault::LeasesCut => node.cut_leases(),
+            Fault::LeasesHold => node.set_leases(Mode::Hold),
             Fault::StoreSlow => self.store.slow(true),
             Fault::StoreAmbiguous => self.store.ambiguous(true),
         }
     }
 
-    fn end(&mut self, planned: Planned, whom: usize) -> io::Result<()> {
+    fn end(&mut self, planned: Planned, whom: usize, node: usize) -> io::Result<()> {
+        let node = &mut self.nodes[node];
         match planned.fault {
             Fault::WorkerStop => self.workers[whom].1.signal(Signal::SIGCONT),
             Fault::WorkerKill => {
@@ -246,42 +286,22 @@ impl Stage {
                 self.workers[whom].0.number += 1_000;
                 self.workers[whom].1 = self.start_worker(&self.workers[whom].0)?;
             }
-            Fault::ProxyStop => self.target.freeze(false),
-            Fault::ProxyKill | Fault::ProxyRestart => {
-                self.front.lead_to(self.target.start()?);
-                self.scraper.at(self.target.admin());
-            }
-            Fault::EtcdStop => self.etcd.resume(),
-            Fault::EtcdKill => self.etcd.start_again()?,
+            Fault::ProxyStop => node.target.freeze(false),
+            Fault::ProxyKill | Fault::ProxyRestart => node.start()?,
+            Fault::EtcdStop | Fault::EtcdQuorum => self.leases.thaw(),
+            Fault::EtcdKill => self.leases.revive()?,
             Fault::FrontHold | Fault::FrontHalfOpen | Fault::FrontCutAfter | Fault::FrontEat => {
-                self.front.set(Mode::Pass);
+                node.front.set(Mode::Pass);
             }
             Fault::BackHold | Fault::BackHalfOpen | Fault::BackCutAfter | Fault::BackEat => {
-                self.back.set(Mode::Pass);
+                node.back.set(Mode::Pass);
             }
-            Fault::LeasesHold => self.leases.set(Mode::Pass),
+            Fault::LeasesHold => node.set_leases(Mode::Pass),
             Fault::StoreSlow => self.store.slow(false),
             Fault::StoreAmbiguous => self.store.ambiguous(false),
             Fault::EtcdCompact | Fault::FrontCut | Fault::BackCut | Fault::LeasesCut => {}
         }
         Ok(())
-    }
-
-    /// Compacts at the current revision. What can't be compacted for now is not.
-    fn compact(&self) {
-        let ctl = |arguments: &[&str]| {
-            let mut command = Command::new(etcd_program("etcdctl"));
-            command
-                .env("ETCDCTL_API", "3")
-                .arg("--endpoints")
-                .arg(self.etcd.address().to_string());
-            command.args(arguments).output().map(|output| output.stdout)
-        };
-        let status = ctl(&["get", "none", "--write-out=json"]).unwrap_or_default();
-        let status: serde_json::Value = serde_json::from_slice(&status).unwrap_or_default();
-        if let Some(revision) = status["header"]["revision"].as_u64() {
-            let _ = ctl(&["compact", &revision.to_string()]);
-        }
     }
 
     /// Everything runs again; waits until each scope's holder has succeeded, or the time for it is over.

@@ -20,6 +20,8 @@ use tempfile::TempDir;
 pub enum Kind {
     /// Palisade.
     Palisade,
+    /// Palisades that are no group: each fences by itself, and nothing is waited for between them.
+    NoBarrier,
     /// Compares in memory and forwards.
     Naive,
     /// The same with its marks in a file.
@@ -31,8 +33,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    const NAMES: [(Self, &str); 6] = [
+    const NAMES: [(Self, &str); 7] = [
         (Self::Palisade, "palisade"),
+        (Self::NoBarrier, "no-barrier"),
         (Self::Naive, "naive"),
         (Self::NaiveDurable, "naive-durable"),
         (Self::Peer(Peer::Nginx), "nginx"),
@@ -60,6 +63,15 @@ impl FromStr for Kind {
     }
 }
 
+/// Which of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From 0.
+    pub number: usize,
+    /// How many proxies there are.
+    pub of: usize,
+}
+
 /// It as it runs.
 #[derive(Debug)]
 pub struct Target {
@@ -79,11 +91,23 @@ impl Target {
     pub fn new(
         kind: Kind,
         upstream: SocketAddr,
-        leases: SocketAddr,
+        leases: &[SocketAddr],
         settle: Duration,
+        place: Place,
     ) -> io::Result<Self> {
         let palisade = match kind {
-            Kind::Palisade => Some(palisade(upstream, leases, settle)?),
+            Kind::Palisade | Kind::NoBarrier => {
+                let proxy = palisade(upstream, leases, settle)?;
+                Some(match (kind, place.of) {
+                    (_, 1) => proxy,
+                    (Kind::NoBarrier, _) => proxy.set("name", format!("alone-{}", place.number)),
+                    _ => proxy
+                        .set("replicas.group", "chaos")
+                        .set("replicas.session_ttl", "5s")
+                        // Longer than any freeze of a proxy here: A7 is kept by construction.
+                        .set("replicas.max_pause", "1500ms"),
+                })
+            }
             _ => None,
         };
         Ok(Self {
@@ -102,7 +126,7 @@ impl Target {
     /// If it does not come up.
     pub fn start(&mut self) -> io::Result<SocketAddr> {
         match self.kind {
-            Kind::Palisade => {
+            Kind::Palisade | Kind::NoBarrier => {
                 let Some(palisade) = &mut self.palisade else {
                     return Ok(self.upstream);
                 };
@@ -170,9 +194,10 @@ impl Target {
     }
 }
 
-fn palisade(upstream: SocketAddr, leases: SocketAddr, settle: Duration) -> io::Result<Palisade> {
+fn palisade(upstream: SocketAddr, leases: &[SocketAddr], settle: Duration) -> io::Result<Palisade> {
+    let endpoints: Vec<String> = leases.iter().map(ToString::to_string).collect();
     Palisade::new(&format!("http://{upstream}"))?
-        .set("leases", format!("etcd://{leases}"))
+        .set("leases", format!("etcd://{}", endpoints.join(",")))
         .set("fence.settle", format!("{}ms", settle.as_millis()))
         .set("fence.abort_after", "300ms")
         .set("fence.drain_timeout", "8s")

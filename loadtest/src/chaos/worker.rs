@@ -31,9 +31,9 @@ pub struct Worker {
     /// The lease store
     #[arg(long)]
     pub leases: LeaseUrl,
-    /// Where the datastore is reached
-    #[arg(long)]
-    pub to: SocketAddr,
+    /// Where the datastore is reached; each connection goes to one of them
+    #[arg(long, value_delimiter = ',')]
+    pub to: Vec<SocketAddr>,
     /// The first segment of its paths
     #[arg(long)]
     pub scope: String,
@@ -48,9 +48,10 @@ pub struct Worker {
 impl Worker {
     /// As a command line.
     pub fn arguments(&self) -> Vec<String> {
+        let to: Vec<String> = self.to.iter().map(ToString::to_string).collect();
         let pairs = [
             ("--leases", self.leases.to_string()),
-            ("--to", self.to.to_string()),
+            ("--to", to.join(",")),
             ("--scope", self.scope.clone()),
             ("--number", self.number.to_string()),
             ("--epoch", self.epoch.to_string()),
@@ -204,7 +205,9 @@ impl Session {
         let sender = match connection {
             Some(sender) => sender,
             None => {
-                let stream = TcpStream::connect(self.worker.to).await?;
+                let to = &self.worker.to;
+                let to = to[self.random.borrow_mut().usize(..to.len())];
+                let stream = TcpStream::connect(to).await?;
                 stream.set_nodelay(true)?;
                 let (sender, driving) = http1::handshake(TokioIo::new(stream)).await?;
                 tokio::spawn(driving);

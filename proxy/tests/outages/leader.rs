@@ -4,6 +4,7 @@ use crate::{
     client::put,
     stage::{applied, proxy},
 };
+use palisade_fence::Time;
 use palisade_lease::{LeaseOptions, LeaseUrl, clock::boot};
 use palisade_loadtest::{cluster::Cluster, origin::Origin, proxy::Palisade};
 use std::{
@@ -46,7 +47,7 @@ async fn work(
             continue;
         };
         let begun = boot();
-        let (mut writes, mut refused_since, mut longest) = (0, None, Duration::ZERO);
+        let (mut writes, mut refused_since, mut longest) = (0, None::<Time>, Duration::ZERO);
         while lease.is_valid()
             && boot().since(begun) < Duration::from_millis(700)
             && !over.load(SeqCst)
@@ -56,7 +57,9 @@ async fn work(
             let status = answer.await.unwrap().status;
             if status == 204 {
                 writes += 1;
-                refused_since = None;
+                if let Some(since) = refused_since.take() {
+                    longest = longest.max(boot().since(since));
+                }
             } else if lease.is_valid() {
                 let since = *refused_since.get_or_insert_with(boot);
                 longest = longest.max(boot().since(since));
