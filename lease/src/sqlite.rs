@@ -11,7 +11,7 @@ mod wake;
 
 pub use store::SqliteStore;
 
-use crate::{LeaseName, store::StoreError};
+use crate::{LeaseName, record::Record, store::StoreError};
 use palisade_fence::Token;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use std::{path::Path, time::Duration};
@@ -126,6 +126,15 @@ impl Reader {
         let rows = rows::Rows::new(&transaction, &self.boot);
         let grant = rows.holder(name)?.filter(|row| row.session.is_some());
         Ok((grant.map(|row| row.token), rows.revision()?))
+    }
+
+    /// The current grants of all leases, in the order of their names, `most` of them at most, with what their holders wrote.
+    ///
+    /// # Errors
+    /// If the file can't be read.
+    pub fn holders(&mut self, most: u32) -> Result<Vec<(String, Token, Record)>, StoreError> {
+        let transaction = self.database.transaction().map_err(|e| translate(&e))?;
+        rows::Rows::new(&transaction, &self.boot).holders(most)
     }
 
     /// The file's own id: another one is another store.

@@ -2,10 +2,12 @@
 //! `palisade scopes`, `settle` and `new-epoch`).
 
 mod client;
+mod holders;
 mod page;
 mod server;
 
 pub use client::{ControlError, ask, table};
+pub use holders::{HoldersTask, Known};
 pub use server::{AdminListener, serve};
 
 use crate::{
@@ -14,6 +16,7 @@ use crate::{
     state::State,
 };
 use bytes::Bytes;
+use holders::Held;
 use http::{Method, Response, StatusCode, header};
 use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -74,6 +77,8 @@ pub struct Admin {
     pub lease_store: Option<LeaseStoreProbe>,
     /// `palisade new-epoch`.
     pub new_epoch: NewEpochTask,
+    /// Who holds what.
+    pub holders: Known,
     /// Clients' connections.
     pub connections: Arc<crate::server::Counts>,
     /// When the certificate in front runs out.
@@ -102,9 +107,11 @@ impl Admin {
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::GET | &Method::HEAD, "/livez" | "/healthz") => text(StatusCode::OK, "ok\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready().await,
-            (&Method::GET | &Method::HEAD, "/scopes") => json(StatusCode::OK, &self.scopes()),
+            (&Method::GET | &Method::HEAD, "/scopes") => {
+                json(StatusCode::OK, &self.held_scopes().await)
+            }
             (&Method::GET | &Method::HEAD, "/") => {
-                page::page(&self.scopes(), &self.reasons().await)
+                page::page(&self.held_scopes().await, &self.reasons().await)
             }
             (&Method::POST, "/new-epoch") if control => {
                 self.begin_epoch(query.unwrap_or_default()).await
@@ -125,6 +132,13 @@ impl Admin {
         let mut scopes = self.gate.scopes();
         scopes.sort_by(|a, b| a.scope.cmp(&b.scope));
         scopes
+    }
+
+    /// The scopes, with who holds their leases.
+    async fn held_scopes(&self) -> Vec<Held> {
+        let holders = self.holders.get().await;
+        let scopes = self.scopes().into_iter();
+        scopes.map(|scope| Held::new(scope, &holders)).collect()
     }
 
     fn metrics(&self) -> Answer {

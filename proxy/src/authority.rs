@@ -4,6 +4,7 @@ pub(crate) mod connect;
 mod epoch;
 mod etcd;
 pub(crate) mod health;
+mod holders;
 mod members;
 mod reads;
 mod sqlite;
@@ -13,6 +14,7 @@ mod watch;
 pub use connect::{EtcdOptions, EtcdTls};
 pub use epoch::{EpochBegun, EpochError};
 pub use etcd::{EtcdAuthority, StoreHealth};
+pub use holders::{Holder, Holders};
 pub use members::Registration;
 pub use sqlite::{ReadGrant, SqliteAuthority};
 

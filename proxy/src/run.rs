@@ -170,6 +170,7 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         metric_scopes: settings.metric_scopes.clone(),
         lease_store: lease_store.probe(),
         new_epoch: lease_store.new_epoch(),
+        holders: admin::Known::new(lease_store.holders()),
         connections: running.counts(),
         certificate: front_tls.clone(),
     });

@@ -293,6 +293,27 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// The names of all leases that somebody may hold, with what stands there.
+    pub(super) fn holders(&self, most: u32) -> Result<Vec<(String, Token, Record)>, StoreError> {
+        let sql = format!(
+            "SELECT name, revision, record FROM leases WHERE session IN {ALIVE} ORDER BY name LIMIT ?3"
+        );
+        let rows = self.all(&sql, params![self.boot, self.now, most], |row| {
+            Ok((
+                row.get::<_, String>(0)?,
+                row.get::<_, i64>(1)?,
+                row.get::<_, String>(2)?,
+            ))
+        })?;
+        Ok(rows
+            .into_iter()
+            .filter_map(|(name, revision, record)| {
+                let record = Record::from_json(record.as_bytes()).unwrap_or_default();
+                Some((name, Token::from_revision(revision)?, record))
+            })
+            .collect())
+    }
+
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<Status>, StoreError> {
         let sql = "SELECT name FROM leases WHERE substr(name, 1, length(?1)) = ?1 ORDER BY name";
         let names = self.all(sql, [prefix], |row| row.get::<_, String>(0))?;

@@ -44,6 +44,8 @@ pub fn table(scopes: &str) -> String {
             "IN FLIGHT",
             "SETTLING",
             "WAITING",
+            "HOLDER",
+            "HOST",
         ]
         .map(str::to_owned),
     ];
@@ -52,6 +54,11 @@ pub fn table(scopes: &str) -> String {
             scope[key]
                 .as_u64()
                 .map_or_else(|| "-".to_owned(), |n| n.to_string())
+        };
+        // What a holder calls itself may be anything: no line break, no escape sequence gets to the terminal.
+        let text = |key: &str| {
+            let text: String = scope[key].as_str().unwrap_or("-").to_owned();
+            text.replace(char::is_control, "?")
         };
         let since = scope["since"]
             .as_f64()
@@ -70,16 +77,18 @@ pub fn table(scopes: &str) -> String {
             number("in_flight"),
             number("settling"),
             number("waiting"),
+            text("holder"),
+            text("host"),
         ]
     }));
-    let mut widths = [0; 7];
+    let mut widths = [0; 9];
     for row in &rows {
         widths
             .iter_mut()
             .zip(row)
             .for_each(|(width, cell)| *width = (*width).max(cell.chars().count()));
     }
-    let line = |row: &[String; 7]| {
+    let line = |row: &[String; 9]| {
         let cells: Vec<String> = row
             .iter()
             .zip(widths)

@@ -1,7 +1,6 @@
 //! A plain page for a person: what the scopes are doing now.
 
-use super::Answer;
-use crate::gate::ScopeView;
+use super::{Answer, holders::Held};
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use http_body_util::Full;
@@ -12,7 +11,7 @@ const HEAD: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=
 margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;\
 border-bottom:1px solid #8884}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}</style><h1>Palisade</h1>";
 
-pub(super) fn page(scopes: &[ScopeView], reasons: &[String]) -> Answer {
+pub(super) fn page(scopes: &[Held], reasons: &[String]) -> Answer {
     let mut page = String::from(HEAD);
     if reasons.is_empty() {
         page.push_str("<p>Ready.</p>");
@@ -24,13 +23,14 @@ pub(super) fn page(scopes: &[ScopeView], reasons: &[String]) -> Answer {
         page.push_str("</ul>");
     }
     page.push_str(
-        "<table><thead><tr><th>Scope<th class=n>Floor<th>State<th class=n>In flight<th class=n>Settling\
+        "<table><thead><tr><th>Scope<th class=n>Floor<th>State<th>Holder<th>Host<th class=n>In flight<th class=n>Settling\
          <th class=n>Waiting<th class=n>Refused</thead><tbody>",
     );
-    for scope in scopes {
+    for held in scopes {
+        let scope = &held.view;
         let _ = write!(
             page,
-            "<tr><td>{}<td class=n>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}",
+            "<tr><td>{}<td class=n>{}<td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}",
             escape(&scope.scope),
             scope
                 .floor
@@ -40,6 +40,8 @@ pub(super) fn page(scopes: &[ScopeView], reasons: &[String]) -> Answer {
             } else {
                 "raise under way"
             },
+            escape(held.holder.as_deref().unwrap_or("-")),
+            escape(held.host.as_deref().unwrap_or("-")),
             scope.in_flight,
             scope.settling,
             scope.waiting,

@@ -5,6 +5,7 @@ use super::{
     connect::{EtcdOptions, Link},
     epoch::{self, EpochBegun, EpochError},
     health::Health,
+    holders::{self, Holders},
     members::Member,
     reads::{Ask, Reads, Reply},
     trust::Trust,
@@ -38,6 +39,8 @@ pub struct EtcdAuthority {
     member: Option<Arc<Member>>,
     trust: Arc<Trust>,
     health: Arc<Health>,
+    /// For those who look, on a connection of their own: what they ask must not delay a verification.
+    looking: tokio::sync::Mutex<Link>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -51,8 +54,10 @@ impl EtcdAuthority {
             .registration
             .clone()
             .map(|registration| Arc::new(Member::new(&options, registration, state.clone())));
+        let options = Arc::new(options);
         Arc::new(Self {
-            options: Arc::new(options),
+            looking: tokio::sync::Mutex::new(Link::new(options.clone())),
+            options,
             member,
             asks,
             queue: Mutex::new(Some(queue)),
@@ -135,6 +140,13 @@ impl EtcdAuthority {
             failure: self.health.failure(),
             changed: self.trust.frozen(),
         }
+    }
+
+    /// Who holds which lease, for people who look.
+    pub async fn holders(&self) -> Result<Holders, String> {
+        let mut link = self.looking.lock().await;
+        let read = holders::read(&self.options, &mut link).await;
+        read.map_err(|failure| failure.to_string())
     }
 
     /// An operator's `palisade new-epoch`: the store that answers now counts from here on, however it came to be there,

@@ -2,10 +2,10 @@
 
 use super::RunError;
 use crate::{
-    admin::{LeaseStoreHealth, LeaseStoreProbe, NewEpochTask},
+    admin::{HoldersTask, LeaseStoreHealth, LeaseStoreProbe, NewEpochTask},
     authority::{
-        Authority, EtcdAuthority, EtcdOptions, EtcdTls, Registration, Reports, SqliteAuthority,
-        StoreHealth,
+        Authority, EtcdAuthority, EtcdOptions, EtcdTls, Holder, Holders, Registration, Reports,
+        SqliteAuthority, StoreHealth,
     },
     config::{Leases, Settings, Settle},
     gate::{Gate, GateSettings, News, Place},
@@ -16,7 +16,7 @@ use palisade_lease::{clock::BootClock, name::LeaseName, sqlite};
 use std::{
     io,
     os::unix::fs::MetadataExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Weak},
 };
 use tokio::runtime::Handle;
@@ -136,6 +136,24 @@ impl LeaseStore {
         }))
     }
 
+    /// Who holds what, for people who look.
+    pub(super) fn holders(&self) -> HoldersTask {
+        let store = self.clone();
+        Box::new(move || {
+            let store = store.clone();
+            Box::pin(async move {
+                match store {
+                    Self::Etcd(etcd) | Self::Group(etcd, ..) => etcd.holders().await,
+                    Self::Sqlite(_, path) => {
+                        let read = tokio::task::spawn_blocking(move || holders_in(&path)).await;
+                        read.map_err(|error| error.to_string())?
+                    }
+                    Self::HighestSeen => Ok(Holders::new()),
+                }
+            })
+        })
+    }
+
     /// `palisade new-epoch`.
     pub(super) fn new_epoch(&self) -> NewEpochTask {
         let store = self.clone();
@@ -176,6 +194,18 @@ impl LeaseStore {
             Self::Sqlite(file, _) => file.stop(),
         }
     }
+}
+
+fn holders_in(file: &Path) -> Result<Holders, String> {
+    let holders = sqlite::Reader::open(file).and_then(|mut reader| reader.holders(10_000));
+    let holders = holders.map_err(|error| error.to_string())?;
+    Ok(holders
+        .into_iter()
+        .map(|(name, token, record)| {
+            let token = token.get();
+            (Arc::from(name), Holder { token, record })
+        })
+        .collect())
 }
 
 fn shown(health: StoreHealth) -> LeaseStoreHealth {

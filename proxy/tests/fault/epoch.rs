@@ -4,7 +4,7 @@ use crate::{
     client::put,
     stage::{applied, proxy, take},
 };
-use palisade_lease::{LeaseOptions, LeaseUrl};
+use palisade_lease::{LeaseOptions, LeaseUrl, record::Record};
 use palisade_loadtest::{
     origin::Origin,
     proxy::Palisade,
@@ -152,6 +152,49 @@ fn f11_a_lost_state_folder_is_noticed() {
     assert_eq!(applied(&origin), [holder]);
 }
 
+/// `palisade scopes` says who holds the lease, in text and as JSON.
+fn shows_holder(proxy: &Palisade, record: &Record, token: u64) {
+    let json = proxy.ask(&["scopes", "--json"]).unwrap().stdout;
+    let scopes: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(scopes[0]["granted"], token, "{scopes}");
+    assert_eq!(scopes[0]["holder"], *record.holder, "{scopes}");
+    assert_eq!(scopes[0]["host"], *record.host, "{scopes}");
+    let text = proxy.ask(&["scopes"]).unwrap().stdout;
+    let text = String::from_utf8(text).unwrap();
+    assert!(
+        text.contains("HOLDER") && text.contains(&record.holder) && text.contains(&record.host),
+        "{text}"
+    );
+    assert!(proxy.admin_get("/").contains(&record.holder));
+}
+
+/// The same with etcd; and a scope whose lease nobody holds has no holder.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_holder_of_a_scope_is_shown() {
+    let (etcd, _origin, proxy) = stage();
+    let store = palisade_lease::open(&etcd.url().parse::<LeaseUrl>().unwrap()).unwrap();
+    let options = LeaseOptions {
+        holder: Some("the nightly <job>".to_owned()),
+        ..LeaseOptions::default()
+    };
+    let lease = store.acquire("default", options).await.unwrap();
+    put("/x", lease.token().get(), "mine").send(&proxy).is(204);
+    let json = proxy.ask(&["scopes", "--json"]).unwrap().stdout;
+    let scopes: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(scopes[0]["holder"], "the nightly <job>", "{scopes}");
+    assert_eq!(scopes[0]["host"], *lease.record().host, "{scopes}");
+    let page = proxy.admin_get("/");
+    assert!(
+        page.contains("the nightly &lt;job&gt;") && !page.contains("<job>"),
+        "{page}"
+    );
+    lease.release().await;
+    wait_for("the holder to have gone", || {
+        let scopes: serde_json::Value = serde_json::from_str(&proxy.admin_get("/scopes")).unwrap();
+        scopes[0]["holder"].is_null().then_some(())
+    });
+}
+
 /// Leases in a file of this host: the proxy verifies against it, and no server is needed.
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_in_a_file_are_verified() {
@@ -182,6 +225,7 @@ async fn leases_in_a_file_are_verified() {
     put("/x", old, "late")
         .send(&proxy)
         .is_refused(412, "stale-token");
+    shows_holder(&proxy, second.record(), second.token().get());
     put("/x", second.token().get() + 7, "forged")
         .send(&proxy)
         .is_refused(412, "not-holder");
