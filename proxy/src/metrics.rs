@@ -187,6 +187,9 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     for op in ["read", "keep-alive", "ack"] {
         counter!("palisade_lease_store_errors_total", "op" => op).increment(0);
     }
+    for reason in ["changed", "compacted", "failed"] {
+        counter!("palisade_lease_store_watch_restarts_total", "reason" => reason).increment(0);
+    }
     metrics_process::Collector::default().describe();
     Ok(handle)
 }

@@ -2,6 +2,9 @@
 //! "How it is known to work" says how a page marks its blocks.
 
 mod markdown;
+mod pictures;
+mod problems;
+mod programs;
 mod reference;
 mod shell;
 
