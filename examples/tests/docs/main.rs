@@ -2,6 +2,7 @@
 //! "How it is known to work" says how a page marks its blocks.
 
 mod markdown;
+mod names;
 mod pictures;
 mod problems;
 mod programs;
