@@ -17,6 +17,7 @@ mod handover;
 mod holder;
 mod large;
 mod million;
+mod moves;
 mod outcome;
 mod settle;
 mod stage;
