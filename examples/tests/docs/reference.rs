@@ -1,7 +1,11 @@
 //! The tables of the book against the programs' own.
 
 use crate::markdown::top;
-use palisade::{config::keys::KEYS, refusal::Problem};
+use palisade::{
+    config::keys::{KEYS, ROUTE_KEYS},
+    headers,
+    refusal::Problem,
+};
 use std::fs;
 
 /// A page of the book, line by line.
@@ -32,6 +36,37 @@ fn the_table_of_settings_is_the_programs_own() {
         .collect();
     let wanted = own.join("\n");
     assert!(rows == own, "the table has to be:\n{wanted}");
+}
+
+#[test]
+fn the_table_of_a_routes_keys_is_the_programs_own() {
+    let lines = lines("configuration.md");
+    let start = lines
+        .iter()
+        .position(|line| line == "| setting | meaning |")
+        .expect("the table");
+    let rows = lines[start + 2..]
+        .iter()
+        .take_while(|line| line.starts_with('|'));
+    let shown: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    assert_eq!(shown, ROUTE_KEYS);
+}
+
+/// A field of ours is named as the program spells it, and each is in the table.
+#[test]
+fn the_table_of_headers_is_the_programs_own() {
+    let shown: Vec<String> = lines("protocol.md")
+        .iter()
+        .filter_map(|line| line.strip_prefix("| `X-Fence-")?.split([':', '`']).next())
+        .map(|rest| format!("x-fence-{}", rest.to_lowercase()))
+        .collect();
+    let own = [
+        headers::TOKEN,
+        headers::SCOPE,
+        headers::OUTCOME,
+        headers::HIGHEST,
+    ];
+    assert_eq!(shown, own.map(|name| name.to_string()));
 }
 
 #[test]

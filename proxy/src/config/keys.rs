@@ -30,6 +30,11 @@ const fn key(
     }
 }
 
+/// The keys of a `[[route]]`.
+pub const ROUTE_KEYS: [&str; 8] = [
+    "path", "scope", "paths", "methods", "reads", "writes", "query", "deny",
+];
+
 /// Every setting, in the order in which `palisade check` prints them.
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[

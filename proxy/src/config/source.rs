@@ -11,7 +11,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::keys;
+use super::keys::{self, ROUTE_KEYS};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -396,11 +396,6 @@ impl FileReader<'_> {
         self.typed.routes.push(RouteGiven { place, keys });
     }
 }
-
-/// The keys of a route.
-const ROUTE_KEYS: [&str; 8] = [
-    "path", "scope", "paths", "methods", "reads", "writes", "query", "deny",
-];
 
 fn raw(value: &DeValue<'_>) -> Option<Raw> {
     let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
