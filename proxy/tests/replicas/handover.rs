@@ -98,7 +98,7 @@ fn what_a_handover_costs_etcd() {
         put("/x", first, "same").send(&b).is(204);
     }
     assert_eq!(puts(&etcd), before, "a write cost a put");
-    let handovers = 20;
+    let (handovers, calls_before) = (20, calls(&etcd));
     for _ in 0..handovers {
         let token = take(&etcd, "default");
         put("/x", token, "new").send(&a).is(204);
@@ -107,6 +107,26 @@ fn what_a_handover_costs_etcd() {
     let each = (puts(&etcd) - before) / f64::from(handovers);
     println!("puts per handover: {each}, the grant's own included");
     assert!(each <= 1.0 + 2.0 * 2.0, "{each} puts per handover");
+    // Acks go out as transactions, too: what is left is reads.
+    let calls = (calls(&etcd) - calls_before) / f64::from(handovers);
+    println!("reads and transactions per handover: {calls}");
+    assert!(
+        calls <= 2.0 * (1.0 + 2.0),
+        "{calls} reads and transactions per handover"
+    );
+}
+
+/// Ranges and transactions that etcd has answered, by its own count; `etcdctl` puts by neither.
+fn calls(etcd: &Etcd) -> f64 {
+    let metrics = fetch(etcd.address(), "/metrics").unwrap();
+    let of_kv = |line: &&str| {
+        line.starts_with("grpc_server_handled_total{")
+            && (line.contains("\"Range\"") || line.contains("\"Txn\""))
+    };
+    let counts = metrics.lines().filter(of_kv);
+    counts
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 fn puts(etcd: &Etcd) -> f64 {
