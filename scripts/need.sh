@@ -39,6 +39,8 @@ need_test() {
   # promtool, and the WebDAV suite.
   lacks prometheus command -v promtool
   lacks litmus command -v litmus
+  # A wall clock that jumps.
+  lacks faketime command -v faketime
 }
 
 # Real clients and stores from PyPI, in a folder of their own. Without them their tests say that they were skipped.

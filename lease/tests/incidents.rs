@@ -1,5 +1,5 @@
 //! What has gone wrong for others with leases (`L` numbers: the list of incidents), through the library, on real etcd.
-//! Those about jobs are in `jobs.rs`; L13, L16 and L19 are in the conformance suite for both backends.
+//! Those about jobs are in `jobs/`; L13, L16 and L19 are in the conformance suite for both backends.
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
