@@ -1,6 +1,7 @@
 //! Long random walks, and the rules one by one.
 
 use super::{world::*, *};
+use crate::store::Claim;
 
 fn terms(ttl: u64) -> Terms {
     Terms {

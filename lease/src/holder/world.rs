@@ -2,7 +2,7 @@
 //! that can happen here; the simulation through what a seed picks.
 
 use super::*;
-use crate::store::Seen;
+use crate::store::{Change, Claim, Seen};
 use std::collections::BTreeMap;
 
 /// The length of one step of the clock.
