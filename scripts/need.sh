@@ -39,6 +39,8 @@ need_test() {
   # promtool, and the WebDAV suite.
   lacks prometheus command -v promtool
   lacks litmus command -v litmus
+  # The worker in Go.
+  lacks golang-go command -v go
   # A wall clock that jumps.
   lacks faketime command -v faketime
 }
