@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test chaos bench fmt docs clean soak members
+.PHONY: help demo clean-demo build release test chaos bench fmt docs clean soak members lease-soak bench-lease
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -45,6 +45,18 @@ members: ## three etcd members, the leader killed every 10 s for 2 min under loa
 	@scripts/need.sh test
 	@cargo build --locked --bins -p palisade
 	@KILLS=$(or $(KILLS),12) EVERY=$(or $(EVERY),10) cargo test --locked -p palisade --test outages leader -- --nocapture
+
+lease-soak: ## jobs cut off from etcd, frozen, killed, their leases revoked, 100 times each (RUNS=); the leader killed every 15 s (KILLS=12)
+	@scripts/need.sh test
+	@cargo build --locked --bins -p palisade -p palisade-lease
+	@PALISADE_RUNS=$(or $(RUNS),100) cargo test --locked -p palisade-lease --test jobs -- l1_ l2_ l3_a_killed_program l6_
+	@PALISADE_RUNS=$(or $(RUNS),100) cargo test --locked -p palisade-lease --test incidents -- l1_ l15_
+	@PALISADE_RUNS=$(or $(KILLS),12) cargo test --locked -p palisade-lease --test members
+
+bench-lease: ## palisade-lease beside `etcdctl lock`, on one etcd; takes some minutes
+	@scripts/need.sh test
+	@cargo build --locked --release -p palisade-lease --bins --example beside_etcdctl
+	@target/release/examples/beside_etcdctl
 
 fmt: ## formats the Rust code
 	@cargo fmt --all

@@ -39,6 +39,10 @@ need_test() {
   # promtool, and the WebDAV suite.
   lacks prometheus command -v promtool
   lacks litmus command -v litmus
+  # Datastores that Palisade is tried in front of.
+  lacks influxdb command -v influxd
+  lacks redis-server command -v redis-server
+  lacks webdis command -v webdis
   # The worker in Go.
   lacks golang-go command -v go
   # A wall clock that jumps.
@@ -111,6 +115,7 @@ for package; do
   case $package in
     etcd-server) service=etcd ;;
     prometheus) service=prometheus ;;
+    influxdb | redis-server | webdis) service=$package ;;
     *) continue ;;
   esac
   [ ! -d /run/systemd/system ] || systemctl --quiet disable "$service.service"

@@ -69,7 +69,7 @@ impl Tool {
             }
         };
         command
-            .args(["--ttl", &ttl, lock])
+            .args(["--ttl", &ttl, lock, "--"])
             .args(job)
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -70,6 +70,7 @@ fn every_file_is_tested_here() {
         "influxdb.toml",
         "s3.toml",
         "webdav.toml",
+        "webdis.toml",
     ];
     assert_eq!(files, tested.map(String::from).into());
 }
@@ -253,6 +254,29 @@ fn etcd_gateway() {
             ("POST /v3/lease/keepalive", write),
             ("POST /v3/cluster/member/remove", write),
             ("PUT /v2/keys/a", write),
+        ],
+    );
+}
+
+#[test]
+fn webdis() {
+    let write = "write redis";
+    let read = "read redis";
+    check(
+        "webdis.toml",
+        &[
+            ("GET /GET/a", read),
+            ("HEAD /GET/a", read),
+            ("GET /MGET/a/b", read),
+            ("GET /PING", read),
+            ("GET /SET/a/b", write),
+            ("HEAD /SET/a/b", write),
+            ("GET /get/a", write),
+            ("POST /GET/a", write),
+            ("PUT /SET/a", write),
+            ("POST /", write),
+            ("GET /GET/a/../../SET/a/b", "ambiguous-path"),
+            ("GET /%47ET/a", read),
         ],
     );
 }
