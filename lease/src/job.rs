@@ -20,11 +20,13 @@ use std::{
 use tokio::{io::AsyncReadExt, net::unix::pipe::Receiver};
 
 /// What is set in the job's environment.
-pub(crate) type Variables = Vec<(&'static str, String)>;
+pub(crate) type Variables = Vec<(String, String)>;
 
 pub(crate) struct Job {
     supervisor: Child,
     orders: File,
+    /// Where the command waits for its environment; closed without a word, it ends.
+    go: Option<File>,
     reports: Receiver,
     lines: Lines,
     ready: VecDeque<Report>,
@@ -33,22 +35,16 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Starts the supervisor, with a first order waiting for it, and so the job.
-    pub(crate) fn start(
-        command: &[OsString],
-        variables: Variables,
-        grace: Duration,
-        first: Option<Order>,
-    ) -> io::Result<Self> {
+    /// Starts the supervisor and, below it, the process that will become the command: all that takes time is done while the lease
+    /// is waited for. Dropped before [`Job::go`], both end.
+    pub(crate) fn prepare(command: &[OsString], grace: Duration) -> io::Result<Self> {
         let (orders_read, orders) = pipe2(OFlag::O_CLOEXEC)?;
         let (reports, reports_write) = pipe2(OFlag::O_CLOEXEC)?;
-        let orders = File::from(orders);
-        if let Some(order) = first {
-            write_line(&orders, order);
-        }
+        let (go_read, go) = pipe2(OFlag::O_CLOEXEC)?;
         let plan = Plan {
             orders: inherit(&orders_read)?,
             reports: inherit(&reports_write)?,
+            go: inherit(&go_read)?,
             program: getpid(),
             terminal: has_terminal(),
             grace,
@@ -59,17 +55,26 @@ impl Job {
         nix::sys::prctl::set_child_subreaper(true)?;
         let supervisor = Command::new(OWN_PROGRAM)
             .args(plan.to_args(SUPERVISE))
-            .envs(variables)
             .process_group(0)
             .spawn()?;
         Ok(Self {
             supervisor,
-            orders,
+            orders: File::from(orders),
+            go: Some(File::from(go)),
             reports: Receiver::from_owned_fd(reports)?,
             lines: Lines::default(),
             ready: VecDeque::new(),
             terminal: plan.terminal,
         })
+    }
+
+    /// Starts the command, with a first order waiting for the supervisor.
+    pub(crate) fn go(&mut self, variables: &Variables, first: Option<Order>) -> io::Result<()> {
+        if let Some(order) = first {
+            self.order(order);
+        }
+        let go = self.go.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        serde_json::to_writer(go, variables).map_err(io::Error::from)
     }
 
     /// Tells the supervisor something.

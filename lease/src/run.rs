@@ -63,6 +63,13 @@ async fn acquire_and_run(options: &Run, mut signals: Signals) -> (Outcome, Optio
         },
         None => None,
     };
+    let job = match Job::prepare(&options.command, options.grace) {
+        Ok(job) => job,
+        Err(error) => {
+            let why = format!("the job's supervisor can't be started: {error}");
+            return (Outcome::System(why), None);
+        }
+    };
     let asked = lease_options(options, &store);
     let acquire = async {
         if options.no_wait {
@@ -91,7 +98,7 @@ async fn acquire_and_run(options: &Run, mut signals: Signals) -> (Outcome, Optio
             if let Some(metrics) = &metrics {
                 metrics.granted(lease.standing());
             }
-            (under_lease(options, lease, signals).await, Some(token))
+            (under_lease(options, lease, job, signals).await, Some(token))
         }
     }
 }
@@ -138,7 +145,7 @@ async fn leave() {
     let _ = tokio::time::timeout(RELEASE_TIME, palisade_lease::settled()).await;
 }
 
-async fn under_lease(options: &Run, lease: Lease, mut signals: Signals) -> Outcome {
+async fn under_lease(options: &Run, lease: Lease, job: Job, mut signals: Signals) -> Outcome {
     if on_terminal(options) {
         say(&format!(
             "{} is held, token {}",
@@ -147,7 +154,7 @@ async fn under_lease(options: &Run, lease: Lease, mut signals: Signals) -> Outco
         ));
     }
     let outcome = match announced(options, &lease, &mut signals).await {
-        Ok(()) => run_job(options, &lease, signals).await,
+        Ok(()) => run_job(options, &lease, job, signals).await,
         Err(outcome) => outcome,
     };
     // Only now: the last process of the job has gone.
@@ -178,27 +185,24 @@ async fn announced(options: &Run, lease: &Lease, signals: &mut Signals) -> Resul
     }
 }
 
-async fn run_job(options: &Run, lease: &Lease, signals: Signals) -> Outcome {
+async fn run_job(options: &Run, lease: &Lease, mut job: Job, signals: Signals) -> Outcome {
     let first = deadline_order(options, lease, *lease.standing().borrow());
-    match Job::start(
-        &options.command,
-        variables(options, lease),
-        options.grace,
-        first,
-    ) {
-        Ok(job) => Running::new(options, lease, job).until_gone(signals).await,
-        Err(error) => Outcome::System(format!("the job's supervisor can't be started: {error}")),
+    match job.go(&variables(options, lease), first) {
+        Ok(()) => Running::new(options, lease, job).until_gone(signals).await,
+        Err(error) => Outcome::System(format!("the job's supervisor has gone: {error}")),
     }
 }
 
 fn variables(options: &Run, lease: &Lease) -> Variables {
-    vec![
+    [
         ("FENCE_TOKEN", lease.token().to_string()),
         ("FENCE_LEASE", lease.name().to_string()),
         ("FENCE_HOLDER", lease.record().holder.clone()),
         ("ETCD_LOCK_KEY", options.store.key(lease.name())),
         ("ETCD_LOCK_REV", lease.token().to_string()),
     ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
 }
 
 /// The lease's deadline as the supervisor's: SIGTERM a while before it, SIGKILL at it.

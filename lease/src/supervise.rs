@@ -4,6 +4,7 @@
 //! It ends with the job's last process. Single-threaded, no runtime.
 
 use crate::{
+    job::Variables,
     tree::{self, Reaped},
     wire::{Lines, Order, Report, read_some, take_over, write_line},
 };
@@ -47,6 +48,8 @@ pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
 pub(crate) struct Plan {
     pub(crate) orders: RawFd,
     pub(crate) reports: RawFd,
+    /// Brings the command's environment, and with it the word to start.
+    pub(crate) go: RawFd,
     pub(crate) program: Pid,
     pub(crate) terminal: bool,
     pub(crate) grace: Duration,
@@ -59,6 +62,7 @@ impl Plan {
         let numbers = [
             self.orders.to_string(),
             self.reports.to_string(),
+            self.go.to_string(),
             self.program.to_string(),
             u8::from(self.terminal).to_string(),
             self.grace.as_nanos().to_string(),
@@ -76,6 +80,7 @@ impl Plan {
         Some(Self {
             orders: number()? as RawFd,
             reports: number()? as RawFd,
+            go: number()? as RawFd,
             program: Pid::from_raw(number()? as i32),
             terminal: number()? != 0,
             grace: Duration::from_nanos(number()?.unsigned_abs()),
@@ -103,9 +108,9 @@ pub(crate) fn hidden(mut args: impl Iterator<Item = OsString>) -> Option<ExitCod
     None
 }
 
-/// Becomes the job: dies with the supervisor, takes the terminal, gets back the signals that were blocked.
+/// Becomes the job, once it is told to: dies with the supervisor, takes the terminal, gets back the signals that were blocked.
 fn execute(plan: Plan) -> ExitCode {
-    let Ok(reports) = take_over(plan.reports, true) else {
+    let (Ok(reports), Ok(go)) = (take_over(plan.reports, true), take_over(plan.go, false)) else {
         return ExitCode::FAILURE;
     };
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
@@ -113,6 +118,10 @@ fn execute(plan: Plan) -> ExitCode {
     if getppid() != plan.program {
         return ExitCode::FAILURE;
     }
+    let Some(variables) = told_to_go(&go) else {
+        return ExitCode::FAILURE;
+    };
+    drop(go);
     if plan.terminal {
         // SIGTTOU is still blocked here, as all signals are.
         let _ = tcsetpgrp(io::stdin(), getpid());
@@ -122,10 +131,31 @@ fn execute(plan: Plan) -> ExitCode {
     let Some(program) = command.next() else {
         return ExitCode::FAILURE;
     };
-    let error = Command::new(program).args(command).exec();
+    let error = Command::new(program).args(command).envs(variables).exec();
     let errno = error.raw_os_error().unwrap_or(Errno::EINVAL as i32);
     write_line(&reports, Report::NotExecuted(errno));
     ExitCode::from(not_executed_code(errno))
+}
+
+/// Waits for the environment; `None` when it will not come: the lease was not granted, or the program has gone.
+fn told_to_go(go: &File) -> Option<Variables> {
+    let (mut told, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        match poll(
+            &mut [PollFd::new(go.as_fd(), PollFlags::POLLIN)],
+            PollTimeout::NONE,
+        ) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(_) => return None,
+        }
+        match read_some(go, &mut buffer) {
+            Ok(0) => return serde_json::from_slice(&told).ok(),
+            Ok(count) => told.extend_from_slice(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// 127 not found, 126 found and not executable: what shells say.
@@ -155,6 +185,8 @@ fn supervise(plan: Plan) -> io::Result<()> {
         .process_group(0)
         .spawn()?;
     let reports = take_over(plan.reports, true)?;
+    // The command's process has it now.
+    nix::unistd::close(plan.go)?;
     Supervisor {
         job: Pid::from_raw(job.id() as i32),
         orders: Some(orders),
@@ -173,6 +205,7 @@ fn supervise(plan: Plan) -> io::Result<()> {
         end_by: Time::NEVER,
         killing: false,
         ended: false,
+        asked: false,
     }
     .run()
 }
@@ -198,6 +231,8 @@ struct Supervisor {
     killing: bool,
     /// The command itself has ended.
     ended: bool,
+    /// What it left behind has been asked to end.
+    asked: bool,
 }
 
 impl Supervisor {
@@ -212,6 +247,7 @@ impl Supervisor {
                 write_line(&self.reports, Report::Gone);
                 return Ok(());
             }
+            self.end_leftovers();
             self.wait()?;
             self.read_signals();
             if getppid() != self.program {
@@ -260,14 +296,20 @@ impl Supervisor {
         }
     }
 
-    /// The command has ended; what it left behind must not outlive the lease, so it is asked to end, too.
+    /// The command has ended.
     fn job_ended(&mut self, code: i32) {
         self.ended = true;
         write_line(&self.reports, Report::Ended(code));
         if self.terminal {
             let _ = tcsetpgrp(io::stdin(), self.program_group());
         }
-        if !self.killing {
+    }
+
+    /// What the command left behind must not outlive the lease, so it is asked to end, too. Only once it is known that there is
+    /// something: to look through all processes takes longer than the whole rest of a handover.
+    fn end_leftovers(&mut self) {
+        if self.ended && !self.asked && !self.killing {
+            self.asked = true;
             self.end_tree(Signal::SIGTERM);
             self.end_by = self.end_by.min(clock::boot().after(self.grace));
         }

@@ -1,7 +1,7 @@
 //! Somebody ends the program, or the job ends by itself.
 
-use crate::bench::{Bench, code, run, start, status, wait_queued};
-use nix::sys::signal::Signal;
+use crate::bench::{Bench, code, descendants, run, start, status, wait_queued};
+use nix::sys::signal::{Signal, kill};
 use palisade_loadtest::servers::{Etcd, wait_for};
 use serde_json::Value;
 
@@ -103,4 +103,34 @@ fn leftovers_end_before_the_lease_is_given_back() {
     let output = run(&etcd.url(), &["run", "a", "sh", "-c", &job]);
     assert_eq!(code(&output), 4);
     assert!(bench.marked().is_empty());
+}
+
+/// What is made ready while the lease is waited for does nothing before, and ends with the wait, however that ends.
+#[test]
+fn a_killed_waiter_leaves_nothing_behind() {
+    let etcd = Etcd::start().unwrap();
+    let (url, bench) = (etcd.url(), Bench::new());
+    let mut holder = start(&url, &["run", "a", "sh", "-c", &bench.busy_job()]);
+    bench.wait_busy();
+    let job = format!("echo 0 >> {}", bench.log().display());
+    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
+        let mut waiter = start(&url, &["run", "a", "--ttl", "2s", "sh", "-c", &job]);
+        wait_queued(&url, "a", 1);
+        let below = wait_for("what is made ready", || {
+            let below = descendants(waiter.pid());
+            (below.len() == 2).then_some(below)
+        });
+        waiter.signal(signal);
+        waiter.wait();
+        wait_for("its end", || {
+            below
+                .iter()
+                .all(|pid| kill(*pid, None).is_err())
+                .then_some(())
+        });
+        wait_queued(&url, "a", 0);
+    }
+    holder.signal(Signal::SIGTERM);
+    holder.wait();
+    assert!(!bench.lines().contains(&"0".to_owned()), "the job ran");
 }
