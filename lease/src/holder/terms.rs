@@ -82,7 +82,7 @@ pub enum Answer {
 pub enum News {
     /// In the queue, or about to be: somebody else holds it.
     Waiting(View),
-    /// Granted. [`Holder::deadline`] is set.
+    /// Granted. [`Holder::deadline`](super::Holder::deadline) is set.
     #[expect(missing_docs, reason = "named for what they are")]
     Granted {
         token: Token,
