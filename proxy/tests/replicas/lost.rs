@@ -67,6 +67,51 @@ fn f15_a_replica_that_is_cut_off_is_waited_out() {
     });
 }
 
+/// etcd stands still for all of them: opened floors go on until the sessions' deadlines, then every write is refused and reads
+/// pass. Nothing has to be restarted once it is back.
+#[test]
+fn etcd_away_for_all_replicas_ends_their_sessions() {
+    let Some(etcd) = etcd() else { return };
+    let origin = Origin::tcp().unwrap();
+    // Each comes back under another id, and the one that it was is waited out by the other.
+    let [mut a, mut b] = [(); 2].map(|()| replica(&origin, &etcd.url()).set("fence.settle", "2s"));
+    join(&mut a);
+    join(&mut b);
+    wait_see(&a, 2);
+    wait_see(&b, 2);
+    let old = take(&etcd, "default");
+    for replica in [&a, &b] {
+        put("/x", old, "old").send(replica).is(204);
+    }
+
+    etcd.pause();
+    for replica in [&a, &b] {
+        let answer = put("/x", old, "still").send(replica);
+        // Who still has a session had one when it answered.
+        if is_joined(replica) {
+            answer.is(204);
+        }
+    }
+    for replica in [&a, &b] {
+        wait_for("the session's end", || (!is_joined(replica)).then_some(()));
+        let refused = put("/x", old, "late").send(replica);
+        refused.is_refused(503, "session-expired");
+        get("/x").send(replica).is(200);
+    }
+
+    etcd.resume();
+    wait_joined(&a);
+    wait_joined(&b);
+    let new = take(&etcd, "default");
+    put("/x", new, "new").send(&a).is(204);
+    put("/x", old, "late")
+        .send(&b)
+        .is_refused(412, "stale-token");
+    let applied = applied(&origin);
+    assert!(applied.is_sorted(), "{applied:?}");
+    assert_eq!(applied.last(), Some(&new));
+}
+
 /// What is being sent when the session ends is cut, and nothing of it is sent after that.
 #[test]
 fn an_upload_is_cut_at_the_sessions_end() {
