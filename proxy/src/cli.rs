@@ -7,6 +7,7 @@ use std::{ffi::OsString, io::Write};
 
 use crate::{
     config::{ConfigError, ConfigErrors, Settings, SettingsArgs, StateArgs},
+    init::InitArgs,
     tls::{self, ServerTls},
 };
 
@@ -44,6 +45,8 @@ pub struct Cli {
 pub enum Command {
     /// Starts the proxy
     Run(SettingsArgs),
+    /// Asks three questions, or takes flags, and writes a commented configuration
+    Init(InitArgs),
     /// Checks the settings and prints what is in effect: exit 0, or 78 with place and remedy
     Check(SettingsArgs),
     /// Says in which scope a request falls, and why

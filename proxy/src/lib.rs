@@ -9,6 +9,7 @@ mod flatten;
 pub mod forward;
 pub mod gate;
 pub mod headers;
+pub mod init;
 pub mod metrics;
 pub mod refusal;
 pub mod replicas;

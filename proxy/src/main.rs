@@ -5,9 +5,13 @@ use palisade::{
     admin::{self, ControlError},
     cli::{self, Cli, Command, exit},
     config::{self, StateArgs},
+    init::{self, InitArgs},
     run,
 };
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 fn main() -> ExitCode {
     let code = match Cli::read(std::env::args_os()) {
@@ -23,6 +27,7 @@ fn command(command: Command) -> u8 {
             Ok(()) => exit::OK,
             Err(error) => fail(error.exit_code(), &error.to_string()),
         },
+        Command::Init(args) => init(&args),
         Command::Check(args) => match cli::check(&args) {
             Ok(shown) => print(&shown),
             Err(errors) => fail(exit::CONFIG, &errors.to_string()),
@@ -59,6 +64,23 @@ fn command(command: Command) -> u8 {
             cli::completions(shell, &mut std::io::stdout().lock());
             exit::OK
         }
+    }
+}
+
+/// Questions go to standard error, so that they are seen when standard output is a file.
+fn init(args: &InitArgs) -> u8 {
+    let stdin = std::io::stdin();
+    let asked = stdin.is_terminal();
+    let (mut input, mut output) = (stdin.lock(), std::io::stderr().lock());
+    let terminal = asked.then_some((&mut input as _, &mut output as _));
+    let written = init::init(args, terminal);
+    drop(output);
+    let file = args.file.display();
+    match written {
+        Ok(()) => print(&format!(
+            "wrote {file}. Next: palisade check --config {file}\n"
+        )),
+        Err(error) => fail(error.exit_code(), &error.to_string()),
     }
 }
 
