@@ -164,7 +164,7 @@ fn three_questions_at_a_terminal() {
         "{written}"
     );
     assert!(
-        written.contains("leases = \"etcd://127.0.0.1:2379\"\n"),
+        written.contains("\nleases = \"etcd://127.0.0.1:2379\"\n"),
         "{written}"
     );
     assert_checks(folder.path());
