@@ -59,7 +59,10 @@ fn palisade_holds_with_every_fault_on() {
         let verdict = attack(Kind::Palisade, seed, 8, "all");
         assert_eq!(verdict.violations, [], "seed {seed}");
         let counts = verdict.counts;
-        assert!(counts.applied > 0 && counts.faults > 5, "{counts:?}");
+        assert!(
+            counts.applied > 0 && counts.faults > 5 && counts.floors > 0 && counts.handovers > 0,
+            "{counts:?}"
+        );
     }
 }
 
@@ -73,7 +76,10 @@ fn replicas_hold_with_every_fault_on() {
     let verdict = attack_several((Kind::Palisade, 2), 3, 1, 12, "all");
     assert_eq!(verdict.violations, []);
     let counts = verdict.counts;
-    assert!(counts.applied > 0 && counts.faults > 5, "{counts:?}");
+    assert!(
+        counts.applied > 0 && counts.faults > 5 && counts.floors > 0 && counts.handovers > 0,
+        "{counts:?}"
+    );
 }
 
 /// The same two without the barrier between them: each fences by itself, and that is not enough.
