@@ -1,4 +1,4 @@
-//! One suite for both backends: what the algorithm relies on, and what users see of it.
+//! One suite for both backends, and for etcd 3.4 and 3.5: what the algorithm relies on, and what users see of it.
 
 #![allow(clippy::unwrap_used, reason = "a test that can not go on has failed")]
 
@@ -12,7 +12,7 @@ use palisade_lease::{
 };
 use std::{sync::Arc, time::Duration};
 
-on_both!(
+on_all!(
     tokens_grow,
     the_second_waits_and_gets_a_larger_token,
     first_come_first_served,

@@ -4,11 +4,15 @@
     unreachable_pub,
     reason = "each test program uses a part of it"
 )]
+#![allow(
+    clippy::print_stdout,
+    reason = "what was skipped is for whoever runs it"
+)]
 
 pub mod lossy;
 
 use palisade_lease::{LeaseStore, LeaseUrl};
-use palisade_loadtest::servers::{Etcd, program};
+use palisade_loadtest::servers::{Etcd, newer_etcd, program};
 use std::{
     process::{Command, Stdio},
     sync::Arc,
@@ -25,6 +29,20 @@ pub enum Place {
 impl Place {
     pub fn etcd() -> Self {
         Self::Etcd(Box::new(Etcd::start().unwrap()))
+    }
+
+    /// An etcd 3.5, beside Debian 12's 3.4, or `None` where there is none to be had.
+    pub fn newer_etcd() -> Option<Self> {
+        match newer_etcd() {
+            Ok(programs) => {
+                let etcd = Etcd::start_of(Some(&programs), &[]).unwrap();
+                Some(Self::Etcd(Box::new(etcd)))
+            }
+            Err(why) => {
+                println!("skipped: no etcd 3.5 to be had: {why}");
+                None
+            }
+        }
     }
 
     pub fn sqlite() -> Self {
@@ -59,14 +77,24 @@ pub fn command(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The same test on etcd and on a file.
+/// The same test on etcd, on a newer etcd and on a file.
 #[macro_export]
-macro_rules! on_both {
+macro_rules! on_all {
     ($($name:ident),* $(,)?) => {
         mod on_etcd {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 super::$name(&super::common::Place::etcd()).await;
+            })*
+        }
+        mod on_newer_etcd {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                // Fetching it may take a while, once: not on a thread that drives tasks.
+                let place = tokio::task::spawn_blocking(super::common::Place::newer_etcd);
+                if let Some(place) = place.await.unwrap() {
+                    super::$name(&place).await;
+                }
             })*
         }
         mod on_sqlite {
