@@ -30,12 +30,7 @@ fn f20_twenty_copies_of_a_job_race_for_one_lease() {
         proxy = proxy.address(),
     );
     let copy = |flags: &[&str]| {
-        let arguments = [
-            &["run"],
-            flags,
-            &["default", "--ttl", "2s", "sh", "-c", &job],
-        ]
-        .concat();
+        let arguments = [&["run"], flags, &["default", "sh", "-c", &job]].concat();
         let mut command = command(&etcd.url(), &arguments);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().unwrap()
