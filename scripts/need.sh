@@ -15,6 +15,14 @@ lacks() {
   "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 
+optional=
+# likes PACKAGE TEST...: the same for one that can be done without: the tests that need it say that they were skipped.
+likes() {
+  package=$1
+  shift
+  "$@" >/dev/null 2>&1 || optional="$optional $package"
+}
+
 etcd_has() { [ -x "${PALISADE_ETCD_BIN:-/nonexistent}/$1" ] || command -v "$1"; }
 
 need_build() {
@@ -40,13 +48,13 @@ need_test() {
   lacks prometheus command -v promtool
   lacks litmus command -v litmus
   # Datastores that Palisade is tried in front of.
-  lacks influxdb command -v influxd
-  lacks redis-server command -v redis-server
-  lacks webdis command -v webdis
+  likes influxdb command -v influxd
+  likes redis-server command -v redis-server
+  likes webdis command -v webdis
   # The worker in Go.
-  lacks golang-go command -v go
+  likes golang-go command -v go
   # A wall clock that jumps.
-  lacks faketime command -v faketime
+  likes faketime command -v faketime
 }
 
 # Real clients and stores from PyPI, in a folder of their own. Without them their tests say that they were skipped.
@@ -81,25 +89,34 @@ then_pip() {
   cd "$(dirname "$0")/.."
   [ "$1" != test ] || need_pip
 }
-[ -n "$missing" ] || { then_pip "$1"; exit 0; }
+[ -n "$missing$optional" ] || { then_pip "$1"; exit 0; }
 
 if ! command -v apt-get >/dev/null; then
-  echo "Missing:$missing (Debian's names). There is no apt-get here, so please install them yourself." >&2
-  exit 69
+  echo "Missing:$missing$optional (Debian's names). There is no apt-get here, so please install them yourself." >&2
+  [ -z "$missing" ] || exit 69
+  then_pip "$1"
+  exit 0
 fi
 
-echo "Installing by apt-get:$missing"
 as_root=
 if [ "$(id -u)" != 0 ]; then
-  command -v sudo >/dev/null || { echo "As root, please: apt-get install$missing" >&2; exit 77; }
+  if ! command -v sudo >/dev/null; then
+    echo "As root, please: apt-get install$missing$optional" >&2
+    [ -z "$missing" ] || exit 77
+    then_pip "$1"
+    exit 0
+  fi
   as_root=sudo
 fi
 
-# Debian starts and enables a service right after installing it. Nothing here wants etcd as a service: every test and
+# install PACKAGE...: by apt-get, as root.
+#
+# Debian starts and enables a service right after installing it. Nothing here wants one as a service: every test and
 # the demo starts its own. So, for the time of the installation, the usual file says that no service may start
 # (invoke-rc.d(8)); one that is there already is left as it is.
-# shellcheck disable=SC2086 # the packages are meant to be split
-$as_root sh -s $missing <<'ROOT'
+install() {
+  echo "Installing by apt-get: $*"
+  $as_root sh -s "$@" <<'ROOT'
 set -eu
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
@@ -122,4 +139,12 @@ for package; do
 done
 exit 0
 ROOT
+}
+
+# shellcheck disable=SC2086 # the packages are meant to be split
+[ -z "$missing" ] || install $missing
+# One by one: one that can't be had must not keep the others away.
+for package in $optional; do
+  install "$package" || echo "$package could not be installed; the tests that need it will be skipped." >&2
+done
 then_pip "$1"
