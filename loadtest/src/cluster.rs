@@ -36,21 +36,39 @@ impl Cluster {
     /// # Errors
     /// The same.
     pub fn start_of(programs: Option<&Path>) -> io::Result<Self> {
-        let mut free = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 6];
-        for address in &mut free {
-            address.set_port(free_port()?);
+        // Another process may take a port between our look and etcd's: then again with others.
+        for _ in 0..10 {
+            let mut free = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 6];
+            for address in &mut free {
+                address.set_port(free_port()?);
+            }
+            let [a, b, c, d, e, f] = free;
+            let mut cluster = Self {
+                running: [None, None, None],
+                clients: [a, b, c],
+                peers: [d, e, f],
+                folder: TempDir::with_prefix("palisade-etcd-")?,
+                programs: programs.map(Path::to_owned),
+            };
+            (0..3).try_for_each(|member| cluster.run(member))?;
+            let up = wait_for("three members", || {
+                let ended = |member: &mut Option<Process>| {
+                    member.as_mut().is_some_and(|m| m.ended().is_some())
+                };
+                if cluster.running.iter_mut().any(ended) {
+                    return Some(false);
+                }
+                (0..3)
+                    .all(|member| cluster.is_healthy(member))
+                    .then_some(true)
+            });
+            if up {
+                return Ok(cluster);
+            }
         }
-        let [a, b, c, d, e, f] = free;
-        let mut cluster = Self {
-            running: [None, None, None],
-            clients: [a, b, c],
-            peers: [d, e, f],
-            folder: TempDir::with_prefix("palisade-etcd-")?,
-            programs: programs.map(Path::to_owned),
-        };
-        (0..3).try_for_each(|member| cluster.run(member))?;
-        (0..3).for_each(|member| cluster.wait_healthy(member));
-        Ok(cluster)
+        Err(io::Error::other(
+            "etcd's members end at once, whatever their ports",
+        ))
     }
 
     fn program(&self, name: &str) -> PathBuf {
@@ -89,16 +107,22 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until a member answers.
+    fn is_healthy(&self, member: usize) -> bool {
+        get(self.clients[member], "/health").is_ok_and(|answer| answer.contains("\"true\""))
+    }
+
+    /// Waits until a member answers. One that has ended, since somebody had its port for a moment, is started again.
     ///
     /// # Panics
-    /// If it does not.
-    pub fn wait_healthy(&self, member: usize) {
+    /// If it does not answer.
+    pub fn wait_healthy(&mut self, member: usize) {
         wait_for("a healthy member", || {
-            get(self.clients[member], "/health")
-                .ok()?
-                .contains("\"true\"")
-                .then_some(())
+            let ended = |member: &mut Process| member.ended().is_some();
+            if self.running[member].as_mut().is_some_and(ended) {
+                // Tried again at the next look, if it can't be started.
+                let _ = self.run(member);
+            }
+            self.is_healthy(member).then_some(())
         });
     }
 

@@ -174,6 +174,19 @@ impl Etcd {
 
     /// Starts it again on the same ports and data, after [`Etcd::kill`].
     pub fn start_again(&mut self) -> io::Result<()> {
+        let mut last = self.try_start();
+        // Somebody's connection may have one of its ports for a moment.
+        for _ in 0..10 {
+            if last.is_ok() {
+                break;
+            }
+            thread::sleep(LOOK_AGAIN * 10);
+            last = self.try_start();
+        }
+        last
+    }
+
+    fn try_start(&mut self) -> io::Result<()> {
         let log = File::options()
             .create(true)
             .append(true)

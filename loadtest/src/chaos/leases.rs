@@ -95,9 +95,11 @@ impl Leases {
     pub(super) fn revive(&mut self) -> io::Result<()> {
         match self {
             Self::One(etcd) => etcd.start_again(),
-            Self::Three { cluster, dead, .. } => {
-                dead.drain(..).try_for_each(|member| cluster.run(member))
-            }
+            Self::Three { cluster, dead, .. } => dead.drain(..).try_for_each(|member| {
+                cluster.run(member)?;
+                cluster.wait_healthy(member);
+                Ok(())
+            }),
         }
     }
 
