@@ -3,6 +3,8 @@
 //! What is disturbed when is a pure function of the seed ([`plan()`]); what then happens is the machine's business and is
 //! written down in the history, which [`crate::check`] reads.
 
+mod disturb;
+pub mod fault;
 mod leases;
 pub mod link;
 pub mod naive;
@@ -15,6 +17,7 @@ pub mod store;
 pub mod target;
 pub mod worker;
 
-pub use plan::{Fault, plan};
+pub use fault::Fault;
+pub use plan::plan;
 pub use record::Recorder;
 pub use run::{Chaos, run};

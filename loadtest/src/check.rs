@@ -41,6 +41,8 @@ pub struct Counts {
     pub faults: u64,
     /// Floors looked at.
     pub floors: u64,
+    /// Proxies whose floors were looked at.
+    pub proxies: u64,
 }
 
 /// Checks a history event by event.
@@ -50,6 +52,8 @@ pub struct Checker {
     names: HashMap<String, usize>,
     requests: HashMap<RequestId, Request>,
     verdict: Verdict,
+    /// The proxies whose floors were looked at.
+    looked_at: Vec<u64>,
     /// In nanoseconds.
     recovers_within: u64,
     /// When the faults stopped, and in which line that stands.
@@ -130,6 +134,7 @@ impl Checker {
                 scope,
                 token,
                 position,
+                proxy,
             } => {
                 counts.applied += 1;
                 let write = Write {
@@ -137,14 +142,23 @@ impl Checker {
                     id: *id,
                     token: *token,
                     position: *position,
+                    proxy: *proxy,
                 };
                 let scope = self.scope(scope);
                 self.applied(scope, write);
             }
-            What::Floor { scope, floor } => {
+            What::Floor {
+                scope,
+                floor,
+                proxy,
+            } => {
                 counts.floors += 1;
+                if !self.looked_at.contains(proxy) {
+                    self.looked_at.push(*proxy);
+                    counts.proxies += 1;
+                }
                 let scope = self.scope(scope);
-                let found = self.scopes[scope].floor(line, *floor);
+                let found = self.scopes[scope].floor(line, *proxy, *floor);
                 self.verdict.violations.extend(found);
             }
             What::Fault { begins, .. } => counts.faults += u64::from(*begins),

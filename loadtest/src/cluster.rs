@@ -131,6 +131,14 @@ impl Cluster {
         self.running[member] = None;
     }
 
+    /// Ends a member in order, as a service manager does.
+    pub fn stop(&mut self, member: usize) {
+        self.running[member]
+            .take()
+            .into_iter()
+            .for_each(Process::end_in_order);
+    }
+
     /// Freezes a member: sockets stay open, nothing is answered.
     pub fn pause(&self, member: usize) {
         self.signal(member, Signal::SIGSTOP);
@@ -176,6 +184,28 @@ impl Cluster {
                     })
             })
         })
+    }
+
+    /// Lets another member lead, as an operator does before work on the one that leads. Nothing happens where that fails, since an
+    /// election may be under way.
+    pub fn move_leader(&self, to: usize) {
+        let leader = self.leader();
+        let output = Command::new(self.program("etcdctl"))
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.endpoints()])
+            .args(["endpoint", "status", "-w", "json"])
+            .output();
+        let listed = output.map(|output| output.stdout).unwrap_or_default();
+        let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap_or_default();
+        // In the order of the endpoints.
+        let id = listed[to]["Status"]["header"]["member_id"].as_u64();
+        if let Some(id) = id.filter(|_| to != leader) {
+            let _ = Command::new(self.program("etcdctl"))
+                .env("ETCDCTL_API", "3")
+                .args(["--endpoints", &self.clients[leader].to_string()])
+                .args(["move-leader", &format!("{id:x}")])
+                .output();
+        }
     }
 
     /// Runs `etcdctl` until it succeeds, since an election may be under way; gives what it printed.

@@ -99,13 +99,19 @@ pub enum What {
         token: u64,
         /// The how manieth write of the scope, from 1.
         position: u64,
+        /// The number of the proxy that it came through, from 1.
+        #[serde(default = "first")]
+        proxy: u64,
     },
-    /// What the proxy says is the scope's floor.
+    /// What a proxy says is the scope's floor.
     Floor {
         /// The scope.
         scope: String,
         /// The floor.
         floor: u64,
+        /// The number of the proxy, from 1. Each of several replicas has its own floors.
+        #[serde(default = "first")]
+        proxy: u64,
     },
     /// A fault begins or ends.
     Fault {
@@ -120,6 +126,11 @@ pub enum What {
     Calm,
     /// The last line.
     End,
+}
+
+/// The proxy of a history that does not tell them apart.
+fn first() -> u64 {
+    1
 }
 
 /// What a request does.

@@ -5,7 +5,7 @@ mod report;
 use clap::{Args, Parser, Subcommand};
 use palisade_loadtest::{
     bench::{self, Bench, Load, Pace, Work},
-    chaos::{self, Chaos, plan::Faults, target, worker::Worker},
+    chaos::{self, Chaos, fault::Faults, target, worker::Worker},
     check::{Checker, Verdict},
     history,
 };

@@ -38,6 +38,9 @@ pub(crate) fn begin(chaos: &Chaos) {
         "seed {}, {:?} of faults, {} scopes with {} workers each, before the datastore: {}",
         chaos.seed, chaos.time, chaos.scopes, chaos.workers, chaos.proxy
     );
+    for (fault, why) in chaos.applicable().1 {
+        println!("left out: {fault}, since {why}");
+    }
 }
 
 /// How far a run is, between 0 and 1, and what has just happened. Only for a terminal.
@@ -59,14 +62,17 @@ pub(crate) fn progress_ends() {
 pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Result<()> {
     let counts = &verdict.counts;
     println!(
-        "{} requests ({} answered, {} refused, {} unknown), {} writes applied, {} handovers, {} faults",
+        "{} requests ({} answered, {} refused, {} unknown), {} writes applied, {} handovers, {} faults, \
+         {} looks at floors of {} proxies",
         counts.requests,
         counts.answered,
         counts.refused,
         counts.unknown,
         counts.applied,
         counts.handovers,
-        counts.faults
+        counts.faults,
+        counts.floors,
+        counts.proxies
     );
     let lines = lines(verdict, history, show)?;
     for violation in verdict.violations.iter().take(show) {
@@ -82,6 +88,10 @@ pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Res
     println!("\n{:<64} violations  per 1,000 handovers", "property");
     for property in Property::ALL {
         let broken = of(verdict, property);
+        if property == Property::FloorNeverFalls && counts.floors == 0 {
+            println!("{:<64} {:>10}", property.to_string(), "not looked at");
+            continue;
+        }
         println!(
             "{:<64} {broken:>10}  {:>19.1}",
             property.to_string(),

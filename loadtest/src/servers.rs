@@ -21,6 +21,9 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How long a server may take to come up, or a condition to come true, before a test gives up. Not a measure of anything.
 pub const GIVE_UP: Duration = Duration::from_secs(60);
 
+/// How long an orderly end may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Waits until `condition` gives something; panics with `what` when it does not within [`GIVE_UP`].
 pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = palisade_lease::clock::boot();
@@ -112,6 +115,15 @@ impl Process {
     pub fn wait(&mut self) -> ExitStatus {
         let what = format!("the end of {}", self.name);
         wait_for(&what, || self.ended())
+    }
+
+    /// SIGTERM, and SIGKILL where that does not end it within [`PATIENCE`]. etcd waits for its clients' streams, and some never end.
+    pub fn end_in_order(mut self) {
+        self.signal(Signal::SIGTERM);
+        let start = palisade_lease::clock::boot();
+        while self.ended().is_none() && palisade_lease::clock::boot().since(start) < PATIENCE {
+            thread::sleep(LOOK_AGAIN);
+        }
     }
 
     /// SIGKILL, and waits until it is gone.
@@ -266,6 +278,14 @@ impl Etcd {
     /// SIGKILL.
     pub fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// Ends it in order, as a service manager does.
+    pub fn stop(&mut self) {
+        self.process
+            .take()
+            .into_iter()
+            .for_each(Process::end_in_order);
     }
 
     /// Freezes it: sockets stay open, nothing is answered.

@@ -91,6 +91,26 @@ impl Leases {
         }
     }
 
+    /// Stops one in order.
+    pub(super) fn stop_one(&mut self, pick: u64) {
+        match self {
+            Self::One(etcd) => etcd.stop(),
+            Self::Three { cluster, dead, .. } => {
+                let member = whom(cluster, pick);
+                cluster.stop(member);
+                dead.push(member);
+            }
+        }
+    }
+
+    /// Another member leads; nothing happens with one.
+    pub(super) fn move_leader(&self, pick: u64) {
+        if let Self::Three { cluster, .. } = self {
+            let next = 1 + (pick % 2) as usize;
+            cluster.move_leader((cluster.leader() + next) % 3);
+        }
+    }
+
     /// Starts what was killed.
     pub(super) fn revive(&mut self) -> io::Result<()> {
         match self {

@@ -11,8 +11,8 @@ use std::io;
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) target: Target,
-    /// Only of the first one the floors are looked at: each replica has its own, and they need not be the same.
-    pub(super) scraper: Option<Scraper>,
+    /// Looks at its floors: each replica has its own.
+    pub(super) scraper: Scraper,
     /// Between workers and proxy.
     pub(super) front: Link,
     /// Between proxy and datastore.
@@ -25,9 +25,7 @@ impl Node {
     /// Starts it again.
     pub(super) fn start(&mut self) -> io::Result<()> {
         self.front.lead_to(self.target.start()?);
-        if let Some(scraper) = &self.scraper {
-            scraper.at(self.target.admin());
-        }
+        self.scraper.at(self.target.admin());
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use super::{
     Fault, Recorder,
     leases::Leases,
-    link::{Link, Mode},
+    link::Link,
     node::Node,
-    plan::{Planned, plan},
+    plan::plan,
     scrape::Scraper,
     store::Store,
     target::{Kind, Place, Target},
@@ -15,7 +15,6 @@ use crate::{
     history::{Event, REQUESTS, What},
     servers::{Process, newer_etcd, program},
 };
-use nix::sys::signal::Signal;
 use palisade_lease::clock;
 use std::{
     io::{self, BufRead, BufReader},
@@ -67,6 +66,27 @@ impl Default for Chaos {
     }
 }
 
+impl Chaos {
+    /// The faults that can be played, and those that can't, with why.
+    pub fn applicable(&self) -> (Vec<Fault>, Vec<(Fault, &'static str)>) {
+        let (mut played, mut left_out) = (Vec::new(), Vec::new());
+        for &fault in &self.faults {
+            match self.hinders(fault) {
+                None => played.push(fault),
+                Some(why) => left_out.push((fault, why)),
+            }
+        }
+        (played, left_out)
+    }
+
+    fn hinders(&self, fault: Fault) -> Option<&'static str> {
+        match fault {
+            Fault::EtcdLeader if self.members == 1 => Some("etcd has one member"),
+            _ => None,
+        }
+    }
+}
+
 /// Runs it and gives the history. `progress` is told how far it is, between 0 and 1, and what happens.
 ///
 /// # Errors
@@ -87,12 +107,12 @@ pub fn run(chaos: &Chaos, progress: impl FnMut(f64, &str)) -> io::Result<Vec<Eve
 }
 
 /// Everything that runs.
-struct Stage {
-    recorder: Arc<Recorder>,
-    workers: Vec<(Worker, Process)>,
-    nodes: Vec<Node>,
-    leases: Leases,
-    store: Store,
+pub(super) struct Stage {
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) workers: Vec<(Worker, Process)>,
+    pub(super) nodes: Vec<Node>,
+    pub(super) leases: Leases,
+    pub(super) store: Store,
 }
 
 impl Stage {
@@ -105,10 +125,15 @@ impl Stage {
             .transpose()
             .map_err(io::Error::other)?;
         let leases = Leases::start(chaos.members, programs.as_deref())?;
-        let store = runtime.block_on(Store::start(recorder.clone(), chaos.settle, chaos.seed))?;
+        let store = runtime.block_on(Store::start(
+            recorder.clone(),
+            chaos.settle,
+            chaos.seed,
+            chaos.proxies,
+        ))?;
         let mut nodes = Vec::new();
         for number in 0..chaos.proxies {
-            let back = runtime.block_on(Link::to(store.address()))?;
+            let back = runtime.block_on(Link::to(store.addresses()[number]))?;
             let mut links = Vec::new();
             for member in leases.endpoints() {
                 links.push(runtime.block_on(Link::to(member))?);
@@ -121,10 +146,8 @@ impl Stage {
             let mut target =
                 Target::new(chaos.proxy, back.address(), &endpoints, chaos.settle, place)?;
             let front = runtime.block_on(Link::to(target.start()?))?;
-            let scraper = (number == 0).then(|| Scraper::start(recorder.clone()));
-            if let Some(scraper) = &scraper {
-                scraper.at(target.admin());
-            }
+            let scraper = Scraper::start(recorder.clone(), number as u64 + 1);
+            scraper.at(target.admin());
             nodes.push(Node {
                 target,
                 scraper,
@@ -172,7 +195,7 @@ impl Stage {
         }
     }
 
-    fn start_worker(&self, worker: &Worker) -> io::Result<Process> {
+    pub(super) fn start_worker(&self, worker: &Worker) -> io::Result<Process> {
         let mut command = Command::new(program("palisade-loadtest"));
         command
             .args(worker.arguments())
@@ -196,7 +219,7 @@ impl Stage {
 
     /// Carries out the plan.
     fn disturb(&mut self, chaos: &Chaos, mut progress: impl FnMut(f64, &str)) -> io::Result<()> {
-        let planned = plan(chaos.seed, chaos.time, &chaos.faults);
+        let planned = plan(chaos.seed, chaos.time, &chaos.applicable().0);
         let begins = planned.iter().map(|p| (p.at, true, *p));
         let ends = planned.iter().map(|p| (p.until, false, *p));
         let mut timeline: Vec<_> = begins.chain(ends).collect();
@@ -210,97 +233,6 @@ impl Stage {
             self.fault(planned, begins)?;
         }
         thread::sleep(chaos.time.saturating_sub(clock::boot().since(start)));
-        Ok(())
-    }
-
-    fn fault(&mut self, planned: Planned, begins: bool) -> io::Result<()> {
-        let whom = planned.pick as usize % self.workers.len();
-        let node = planned.pick as usize % self.nodes.len();
-        let name = planned.fault.to_string();
-        let target = match planned.fault {
-            Fault::WorkerStop | Fault::WorkerKill => {
-                format!("worker {}", self.workers[whom].0.number)
-            }
-            _ if self.nodes.len() > 1
-                && ["proxy", "front", "back", "leases"]
-                    .iter()
-                    .any(|of| name.starts_with(of)) =>
-            {
-                format!("proxy {}", node + 1)
-            }
-            _ => String::new(),
-        };
-        let record = |stage: &Self| {
-            stage.recorder.record(What::Fault {
-                name: name.clone(),
-                target: target.clone(),
-                begins,
-            });
-        };
-        if begins {
-            record(self);
-            self.begin(planned, whom, node);
-        } else {
-            self.end(planned, whom, node)?;
-            record(self);
-        }
-        Ok(())
-    }
-
-    fn begin(&mut self, planned: Planned, whom: usize, node: usize) {
-        let bytes = (planned.pick % 3_000) as usize;
-        let node = &mut self.nodes[node];
-        match planned.fault {
-            Fault::WorkerStop => self.workers[whom].1.signal(Signal::SIGSTOP),
-            Fault::WorkerKill => self.workers[whom].1.kill(),
-            Fault::ProxyStop => node.target.freeze(true),
-            Fault::ProxyKill => node.target.kill(),
-            Fault::ProxyRestart => node.target.stop(),
-            Fault::EtcdStop => self.leases.freeze_one(planned.pick),
-            Fault::EtcdKill => self.leases.kill_one(planned.pick),
-            Fault::EtcdQuorum => self.leases.freeze_most(),
-            Fault::EtcdCompact => self.leases.compact(),
-            Fault::FrontCut => node.front.cut(),
-            Fault::FrontHold => node.front.set(Mode::Hold),
-            Fault::FrontHalfOpen => node.front.set(Mode::HalfOpen),
-            Fault::FrontCutAfter => node.front.set(Mode::CutAfter(bytes)),
-            Fault::FrontEat => node.front.set(Mode::Eat),
-            Fault::BackCut => node.back.cut(),
-            Fault::BackHold => node.back.set(Mode::Hold),
-            Fault::BackHalfOpen => node.back.set(Mode::HalfOpen),
-            Fault::BackCutAfter => node.back.set(Mode::CutAfter(bytes)),
-            Fault::BackEat => node.back.set(Mode::Eat),
-            Fault::LeasesCut => node.cut_leases(),
-            Fault::LeasesHold => node.set_leases(Mode::Hold),
-            Fault::StoreSlow => self.store.slow(true),
-            Fault::StoreAmbiguous => self.store.ambiguous(true),
-        }
-    }
-
-    fn end(&mut self, planned: Planned, whom: usize, node: usize) -> io::Result<()> {
-        let node = &mut self.nodes[node];
-        match planned.fault {
-            Fault::WorkerStop => self.workers[whom].1.signal(Signal::SIGCONT),
-            Fault::WorkerKill => {
-                // With another number: its requests are others.
-                self.workers[whom].0.number += 1_000;
-                self.workers[whom].1 = self.start_worker(&self.workers[whom].0)?;
-            }
-            Fault::ProxyStop => node.target.freeze(false),
-            Fault::ProxyKill | Fault::ProxyRestart => node.start()?,
-            Fault::EtcdStop | Fault::EtcdQuorum => self.leases.thaw(),
-            Fault::EtcdKill => self.leases.revive()?,
-            Fault::FrontHold | Fault::FrontHalfOpen | Fault::FrontCutAfter | Fault::FrontEat => {
-                node.front.set(Mode::Pass);
-            }
-            Fault::BackHold | Fault::BackHalfOpen | Fault::BackCutAfter | Fault::BackEat => {
-                node.back.set(Mode::Pass);
-            }
-            Fault::LeasesHold => node.set_leases(Mode::Pass),
-            Fault::StoreSlow => self.store.slow(false),
-            Fault::StoreAmbiguous => self.store.ambiguous(false),
-            Fault::EtcdCompact | Fault::FrontCut | Fault::BackCut | Fault::LeasesCut => {}
-        }
         Ok(())
     }
 

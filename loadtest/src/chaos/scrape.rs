@@ -1,4 +1,4 @@
-//! Looks at the floors again and again.
+//! Looks at a proxy's floors again and again.
 
 use super::Recorder;
 use crate::{history::What, proxy::ScopeState, servers::get};
@@ -25,7 +25,7 @@ struct Shared {
 }
 
 impl Scraper {
-    pub(super) fn start(recorder: Arc<Recorder>) -> Self {
+    pub(super) fn start(recorder: Arc<Recorder>, proxy: u64) -> Self {
         let shared = Arc::new(Shared::default());
         let looking = shared.clone();
         thread::spawn(move || {
@@ -34,7 +34,11 @@ impl Scraper {
                 for state in admin.map(look).unwrap_or_default() {
                     let scope = state.scope.trim_start_matches("chaos/").to_owned();
                     if let Some(floor) = state.floor {
-                        recorder.record(What::Floor { scope, floor });
+                        recorder.record(What::Floor {
+                            scope,
+                            floor,
+                            proxy,
+                        });
                     }
                 }
                 thread::sleep(Duration::from_millis(200));

@@ -32,7 +32,7 @@ pub const SENT: &str = "x-loadtest-sent";
 /// The datastore.
 #[derive(Debug)]
 pub struct Store {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     shared: Arc<Shared>,
 }
 
@@ -54,6 +54,7 @@ struct Asked {
     scope: String,
     token: u64,
     sent: Time,
+    proxy: u64,
 }
 
 /// What becomes of a write.
@@ -66,13 +67,16 @@ enum Fate {
 }
 
 impl Store {
-    /// Starts it.
+    /// Starts it, with an address for each proxy: so it knows through which one a write came.
     ///
     /// # Errors
     /// If there is no port for it.
-    pub async fn start(recorder: Arc<Recorder>, settle: Duration, seed: u64) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let address = listener.local_addr()?;
+    pub async fn start(
+        recorder: Arc<Recorder>,
+        settle: Duration,
+        seed: u64,
+        proxies: usize,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             recorder,
             settle,
@@ -81,24 +85,18 @@ impl Store {
             slow: AtomicBool::new(false),
             ambiguous: AtomicBool::new(false),
         });
-        let serving = shared.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let _ = stream.set_nodelay(true);
-                let shared = serving.clone();
-                let service = service_fn(move |request| answer(shared.clone(), request));
-                let connection =
-                    http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-                // A connection that fails is what all this is about.
-                tokio::spawn(async move { connection.await.ok() });
-            }
-        });
-        Ok(Self { address, shared })
+        let mut addresses = Vec::new();
+        for proxy in 1..=proxies as u64 {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+            addresses.push(listener.local_addr()?);
+            tokio::spawn(serve(listener, shared.clone(), proxy));
+        }
+        Ok(Self { addresses, shared })
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it listens, for each proxy.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Whether it applies late.
@@ -112,8 +110,20 @@ impl Store {
     }
 }
 
+async fn serve(listener: TcpListener, shared: Arc<Shared>, proxy: u64) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let _ = stream.set_nodelay(true);
+        let shared = shared.clone();
+        let service = service_fn(move |request| answer(shared.clone(), proxy, request));
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        // A connection that fails is what all this is about.
+        tokio::spawn(async move { connection.await.ok() });
+    }
+}
+
 async fn answer(
     shared: Arc<Shared>,
+    proxy: u64,
     request: Request<Incoming>,
 ) -> io::Result<Response<Full<Bytes>>> {
     let (parts, body) = request.into_parts();
@@ -131,6 +141,7 @@ async fn answer(
             .to_owned(),
         token: number("x-fence-token").unwrap_or(0),
         sent: Time::from_nanos(number(SENT).unwrap_or(0)),
+        proxy,
     };
     shared.recorder.record(What::Arrived { id: asked.id });
     if parts.method == Method::GET {
@@ -197,6 +208,7 @@ impl Shared {
             scope: asked.scope.clone(),
             token: asked.token,
             position: *position,
+            proxy: asked.proxy,
         });
         StatusCode::NO_CONTENT
     }

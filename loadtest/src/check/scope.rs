@@ -14,9 +14,19 @@ pub(super) struct Scope {
     last: BTreeMap<u64, Write>,
     /// The answered read with the highest token.
     read: Option<Read>,
-    floor: Option<(u64, u64)>,
+    /// By proxy.
+    proxies: BTreeMap<u64, Floor>,
     /// When a request last succeeded.
     pub(super) last_success: Option<u64>,
+}
+
+/// What is known of a scope's floor at one proxy.
+#[derive(Debug, Default)]
+struct Floor {
+    /// The highest that was seen, and the line of the last look.
+    seen: Option<(u64, u64)>,
+    /// The write with the highest token that was applied through this proxy.
+    newest: Option<Write>,
 }
 
 /// An applied write.
@@ -26,6 +36,7 @@ pub(super) struct Write {
     pub(super) id: RequestId,
     pub(super) token: u64,
     pub(super) position: u64,
+    pub(super) proxy: u64,
 }
 
 /// An answered read.
@@ -46,7 +57,7 @@ impl Scope {
             newest: None,
             last: BTreeMap::new(),
             read: None,
-            floor: None,
+            proxies: BTreeMap::new(),
             last_success: None,
         }
     }
@@ -100,6 +111,10 @@ impl Scope {
             say(Property::ReadSeesAll, says, &[read.invoked, read.line]);
         }
         self.last.insert(token, write);
+        let through = &mut self.proxies.entry(write.proxy).or_default().newest;
+        if through.is_none_or(|newest| newest.token <= token) {
+            *through = Some(write);
+        }
         found
     }
 
@@ -122,17 +137,16 @@ impl Scope {
         })
     }
 
-    pub(super) fn floor(&mut self, line: u64, floor: u64) -> Option<Violation> {
-        let before = self.floor;
+    pub(super) fn floor(&mut self, line: u64, proxy: u64, floor: u64) -> Option<Violation> {
+        let known = self.proxies.entry(proxy).or_default();
+        let before = known.seen;
         if before.is_none_or(|(highest, _)| floor >= highest) {
-            self.floor = Some((floor, line));
+            known.seen = Some((floor, line));
         }
-        let (says, other) = match (before, self.newest) {
+        let scope = &self.name;
+        let (says, other) = match (before, known.newest) {
             (Some((highest, at)), _) if floor < highest => (
-                format!(
-                    "the floor of `{}` fell from {highest} to {floor}.",
-                    self.name
-                ),
+                format!("the floor of `{scope}` at proxy {proxy} fell from {highest} to {floor}."),
                 at,
             ),
             // This look began after the one before had ended: what had been applied by then must show in it.
@@ -141,8 +155,9 @@ impl Scope {
             {
                 (
                     format!(
-                        "the floor of `{}` is {floor}, and write {} had been applied with token {}.",
-                        self.name, newest.id, newest.token
+                        "the floor of `{scope}` at proxy {proxy} is {floor}, and write {} had been applied through it with \
+                         token {}.",
+                        newest.id, newest.token
                     ),
                     newest.line,
                 )

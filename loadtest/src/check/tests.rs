@@ -56,6 +56,7 @@ fn applied(id: u64, token: u64, position: u64) -> What {
         scope: "s".into(),
         token,
         position,
+        proxy: 1,
     }
 }
 
@@ -91,9 +92,14 @@ fn unknown(id: u64) -> What {
 }
 
 fn floor(floor: u64) -> What {
+    floor_at(1, floor)
+}
+
+fn floor_at(proxy: u64, floor: u64) -> What {
     What::Floor {
         scope: "s".into(),
         floor,
+        proxy,
     }
 }
 
@@ -157,6 +163,7 @@ fn p1_is_about_one_scope() {
         scope: "other".into(),
         token: 5,
         position: 1,
+        proxy: 1,
     };
     let of_other = What::Granted {
         scope: "other".into(),
@@ -264,6 +271,45 @@ fn p7_a_floor_falls_or_is_below_what_was_applied() {
 fn p7_a_look_that_began_before_the_write_is_no_violation() {
     let history = vec![granted(9), floor(5), applied(1, 9, 1), floor(5)];
     assert_eq!(found(history), []);
+}
+
+/// Each replica has its own floors: one that is behind is no violation, one that falls is, whichever it is.
+#[test]
+fn p7_is_about_each_proxy() {
+    let behind = vec![
+        granted(9),
+        applied(1, 9, 1),
+        floor_at(1, 9),
+        floor_at(2, 5),
+        floor_at(2, 5),
+    ];
+    assert_eq!(found(behind.clone()), []);
+    assert_eq!(check(behind).counts.proxies, 2);
+    let falls = vec![
+        floor_at(2, 9),
+        floor_at(1, 5),
+        floor_at(2, 8),
+        floor_at(1, 5),
+    ];
+    let verdict = check(falls);
+    assert_eq!(verdict.violations[0].lines, [1, 3]);
+    assert!(verdict.violations[0].says.contains("at proxy 2 fell"));
+    let through_the_second = What::Applied {
+        id: 1,
+        scope: "s".into(),
+        token: 9,
+        position: 1,
+        proxy: 2,
+    };
+    let below = vec![
+        granted(9),
+        through_the_second,
+        floor_at(1, 5),
+        floor_at(2, 5),
+        floor_at(1, 5),
+        floor_at(2, 5),
+    ];
+    assert_eq!(found(below), [(7, vec![2, 6])]);
 }
 
 #[test]
