@@ -8,7 +8,7 @@ use std::{
 use tokio::io::AsyncWrite;
 
 /// Heads and bodies up to this many bytes in all are copied together: one plain `send` is cheaper than a `writev` there.
-const FLATTEN: usize = 2048;
+pub(crate) const FLATTEN: usize = 2048;
 
 /// A vectored write that copies what is small.
 pub(crate) fn poll_write_vectored<W: AsyncWrite>(

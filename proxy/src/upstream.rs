@@ -10,9 +10,9 @@
 //! Invariants of absence: no retry, no task per connection (the caller's own task drives it), no lock between threads
 //! other than a request's own waker.
 
-mod bell;
 mod body;
 mod connect;
+mod http1;
 mod io;
 mod pool;
 mod sending;
@@ -20,6 +20,7 @@ mod wire;
 
 pub use body::AnswerBody;
 pub use connect::{Connect, Socket, SocketConnector, Target};
+pub use http1::{BrokenAnswer, NoHttp};
 pub use pool::{Conn, ConnectError, Counts, Pool, PoolConfig, TlsTarget};
 pub use sending::{AnswerError, Outcome, Sending};
 pub use wire::{Cutter, Deadline, Sent};

@@ -1,5 +1,4 @@
-//! The I/O between hyper and the socket: a counter below TLS, and above TLS the place that notices when all of a request
-//! has been handed down.
+//! The I/O between HTTP and the socket: a counter below TLS, which asks before each write whether it may still be made.
 
 use super::wire::{Deadline, Wire};
 use palisade_lease::clock::Clock;
@@ -22,8 +21,6 @@ pub(super) struct Link {
     wire: RefCell<Option<Arc<Wire>>>,
     deadline: RefCell<Option<Arc<Deadline>>>,
     clock: Arc<dyn Clock>,
-    /// The request's body has given its last byte to hyper.
-    pub(super) body_ended: Cell<bool>,
     /// Bytes read below TLS since the request began.
     pub(super) read: Cell<u64>,
     /// Since when the answer is overdue, more or less: the last byte was sent then, or the socket has taken nothing since.
@@ -36,7 +33,6 @@ impl Link {
             wire: RefCell::new(None),
             deadline: RefCell::new(None),
             clock,
-            body_ended: Cell::new(false),
             read: Cell::new(0),
             waiting_since: Cell::new(None),
         })
@@ -45,7 +41,6 @@ impl Link {
     pub(super) fn begin(&self, wire: Arc<Wire>, deadline: Option<Arc<Deadline>>) {
         *self.wire.borrow_mut() = Some(wire);
         *self.deadline.borrow_mut() = deadline;
-        self.body_ended.set(false);
         self.read.set(0);
         self.waiting_since.set(None);
     }
@@ -63,15 +58,9 @@ impl Link {
             .is_some_and(|wire| wire.sent() == super::Sent::Completely && !wire.is_held())
     }
 
-    /// Called when everything handed down so far is in the socket.
-    fn flushed(&self) {
-        if !self.body_ended.get() {
-            return;
-        }
-        if let Some(wire) = &*self.wire.borrow()
-            && wire.written() > 0
-            && self.waiting_since.get().is_none()
-        {
+    /// The last byte of the request is in the socket.
+    pub(super) fn complete(&self) {
+        if let Some(wire) = &*self.wire.borrow() {
             wire.complete();
             self.waiting_since.set(Some(Instant::now()));
         }
@@ -139,20 +128,20 @@ fn is_gone(error: &io::Error) -> bool {
     )
 }
 
-/// The socket, with every byte counted. The socket itself is shared with the [`super::Conn`], which looks at it while it is idle.
+/// The socket, with every byte counted.
 pub(super) struct Counted<S> {
-    pub(super) stream: Rc<RefCell<S>>,
+    pub(super) stream: S,
     pub(super) link: Rc<Link>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buf);
+        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
         let read = (buf.filled().len() - before) as u64;
         self.link.read.set(self.link.read.get() + read);
         result
@@ -161,36 +150,35 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.link.before_write())?;
-        let result = Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, buf);
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.link.after_write(result, cx)
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.link.before_write())?;
-        let mut stream = self.stream.borrow_mut();
-        let result = crate::flatten::poll_write_vectored(Pin::new(&mut *stream), cx, bufs);
+        let result = crate::flatten::poll_write_vectored(Pin::new(&mut self.stream), cx, bufs);
         self.link.after_write(result, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.borrow().is_write_vectored()
+        self.stream.is_write_vectored()
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 
@@ -198,6 +186,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 pub(super) enum MaybeTls<S> {
     Plain(Counted<S>),
     Tls(Box<TlsStream<Counted<S>>>),
+}
+
+impl<S> MaybeTls<S> {
+    fn counted(&self) -> &Counted<S> {
+        match self {
+            Self::Plain(io) => io,
+            Self::Tls(io) => io.get_ref().0,
+        }
+    }
+
+    /// The socket below all of it.
+    pub(super) fn socket(&self) -> &S {
+        &self.counted().stream
+    }
+
+    /// What the layers tell each other.
+    pub(super) fn link(&self) -> &Rc<Link> {
+        &self.counted().link
+    }
 }
 
 macro_rules! either {
@@ -249,54 +256,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for MaybeTls<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, io => Pin::new(io).poll_shutdown(cx))
-    }
-}
-
-/// Above TLS. hyper flushes only once its own buffer is empty, and TLS is flushed only once its records are in the socket:
-/// a flush that is done, after the body has ended, is the last byte of the request.
-pub(super) struct Top<S> {
-    pub(super) io: MaybeTls<S>,
-    pub(super) link: Rc<Link>,
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Top<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
-    }
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Top<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.io).poll_flush(cx))?;
-        self.link.flushed();
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

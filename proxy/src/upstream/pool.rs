@@ -2,16 +2,13 @@
 
 use super::{
     RequestBody,
-    bell::Ringer,
-    body::Tracked,
     connect::Connect,
-    io::{Counted, Link, MaybeTls, Top},
+    http1::Http1,
+    io::{Counted, Link, MaybeTls},
     sending::Sending,
     wire::{Deadline, Wire},
 };
-use http::{HeaderMap, Request, Version, header};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, Request, header};
 use palisade_lease::clock::Clock;
 use rustls_pki_types::ServerName;
 use std::{
@@ -21,7 +18,7 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::time::{Instant, Sleep};
@@ -41,7 +38,7 @@ pub struct PoolConfig {
     pub idle_timeout: Duration,
     /// Idle connections kept at most, per thread.
     pub max_idle: usize,
-    /// How much hyper may buffer for one connection, in bytes; at least 8192.
+    /// How much of an answer may be buffered for one connection, in bytes, and how long its head may be; at least 8192.
     pub max_buffer: usize,
     /// With TLS.
     pub tls: Option<TlsTarget>,
@@ -67,9 +64,6 @@ pub enum ConnectError {
     /// Not within `connect_timeout`.
     #[error("connecting to upstream took too long")]
     Timeout,
-    /// hyper refused the connection.
-    #[error("connecting to upstream: {0}")]
-    Http(#[source] hyper::Error),
 }
 
 /// Connections of one pool.
@@ -163,9 +157,9 @@ where
             let mut conn = idle.conn;
             if now >= idle.until {
                 conn.end_politely();
-            } else if now - idle.since < LOOK_AFTER || !C::is_gone(&conn.stream.borrow()) {
-                conn.seat = Some(Seat::take(&self.0));
-                conn.reused = true;
+            } else if now - idle.since < LOOK_AFTER || !C::is_gone(conn.http().socket()) {
+                conn.0.seat = Some(Seat::take(&self.0));
+                conn.0.reused = true;
                 return Some(conn);
             }
         }
@@ -174,10 +168,9 @@ where
     async fn open(&self, seat: Seat<C, B>) -> Result<Conn<C, B>, ConnectError> {
         let config = &self.0.config;
         let stream = self.0.connector.connect().await.map_err(ConnectError::Io)?;
-        let stream = Rc::new(RefCell::new(stream));
         let link = Link::new(config.clock.clone());
         let counted = Counted {
-            stream: stream.clone(),
+            stream,
             link: link.clone(),
         };
         let io = match &config.tls {
@@ -188,27 +181,15 @@ where
                 .map(|stream| MaybeTls::Tls(Box::new(stream)))
                 .map_err(ConnectError::Io)?,
         };
-        let top = Top {
-            io,
-            link: link.clone(),
-        };
-        let (sender, driver) = http1::Builder::new()
-            .max_buf_size(config.max_buffer)
-            .handshake(TokioIo::new(top))
-            .await
-            .map_err(ConnectError::Http)?;
-        Ok(Conn {
-            sender,
-            driver: Some(Box::pin(driver)),
+        Ok(Conn(Box::new(Parts {
+            http: Http1::new(io, config.max_buffer),
             timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            ringer: Rc::new(Ringer::new()),
-            stream,
             link,
             response_timeout: config.response_timeout,
             seat: Some(seat),
             reused: false,
             keep_for: config.idle_timeout,
-        })
+        })))
     }
 }
 
@@ -226,7 +207,7 @@ where
             let mut idle = self.idle.borrow_mut();
             idle.push_back(Idle {
                 since: now,
-                until: now + conn.keep_for,
+                until: now + conn.0.keep_for,
                 conn,
             });
             if idle.len() > self.config.max_idle {
@@ -259,7 +240,7 @@ where
         let all = self.idle.take();
         let (keep, ended): (VecDeque<_>, VecDeque<_>) = all
             .into_iter()
-            .partition(|idle| now < idle.until && !C::is_gone(&idle.conn.stream.borrow()));
+            .partition(|idle| now < idle.until && !C::is_gone(idle.conn.http().socket()));
         *self.idle.borrow_mut() = keep;
         ended.into_iter().for_each(|idle| idle.conn.end_politely());
         let go_on = !self.idle.borrow().is_empty();
@@ -284,19 +265,14 @@ impl<C: Connect, B: RequestBody> Drop for Seat<C, B> {
     }
 }
 
-type Driver<S, B> = Pin<Box<http1::Connection<TokioIo<Top<S>>, Tracked<B>>>>;
-
 /// A connection that carries no request. Dropping it closes it.
-pub struct Conn<C: Connect, B: RequestBody> {
-    pub(super) sender: http1::SendRequest<Tracked<B>>,
-    /// `None` once it has ended.
-    driver: Option<Driver<C::Stream, B>>,
+pub struct Conn<C: Connect, B: RequestBody>(Box<Parts<C, B>>);
+
+struct Parts<C: Connect, B: RequestBody> {
+    http: Http1<C::Stream, B>,
     /// For the answer; kept here so that a request costs no allocation for it.
-    pub(super) timer: Pin<Box<Sleep>>,
-    /// Wakes whoever polls the connection.
-    pub(super) ringer: Rc<Ringer>,
-    stream: Rc<RefCell<C::Stream>>,
-    pub(super) link: Rc<Link>,
+    timer: Pin<Box<Sleep>>,
+    link: Rc<Link>,
     /// `None` while idle: then the pool owns it, and nothing owns the pool.
     seat: Option<Seat<C, B>>,
     reused: bool,
@@ -311,48 +287,57 @@ where
 {
     /// Whether it has carried a request before.
     pub fn is_reused(&self) -> bool {
-        self.reused
+        self.0.reused
     }
 
-    /// Begins to send. The head must be as upstream shall get it: target in origin form, `Host`, and either `Content-Length` or
-    /// a body of known length, or else it goes out in chunks. Nothing is written before the [`Sending`] is polled. After
-    /// `deadline` no byte is written.
+    /// Begins to send. The head must be as upstream shall get it: target in origin form, `Host`. How the body is framed is told by
+    /// the body: one of known length has a `Content-Length`, any other goes out in chunks. Nothing is written before the
+    /// [`Sending`] is polled. After `deadline` no byte is written.
     pub fn send(mut self, request: Request<B>, deadline: Option<Arc<Deadline>>) -> Sending<C, B> {
         let wire = Wire::new();
-        self.link.begin(wire.clone(), deadline);
-        let link = self.link.clone();
-        let mut request = request.map(|body| Tracked::new(body, link));
-        *request.version_mut() = Version::HTTP_11;
-        let answer = Box::pin(self.sender.try_send_request(request));
-        Sending::new(self, wire, answer)
+        self.0.link.begin(wire.clone(), deadline);
+        self.0.http.begin(request);
+        Sending::new(self, wire)
     }
 
     /// Back to the pool, without having been used.
     pub fn unused(mut self) {
-        if let Some(seat) = self.seat.take() {
+        if let Some(seat) = self.0.seat.take() {
             seat.0.clone().put(self);
         }
     }
 
-    pub(super) fn response_timeout(&self) -> Duration {
-        self.response_timeout
+    pub(super) fn http(&self) -> &Http1<C::Stream, B> {
+        &self.0.http
     }
 
-    /// Lets the connection read and write. `Some` when it has ended.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) -> Option<hyper::Result<()>> {
-        let driver = self.driver.as_mut()?;
-        match driver.as_mut().poll(cx) {
-            Poll::Pending => None,
-            Poll::Ready(result) => {
-                self.driver = None;
-                Some(result)
+    pub(super) fn http_mut(&mut self) -> &mut Http1<C::Stream, B> {
+        &mut self.0.http
+    }
+
+    /// Bytes read for the request in hand.
+    pub(super) fn read(&self) -> u64 {
+        self.0.link.read.get()
+    }
+
+    /// Ready when the answer is overdue.
+    pub(super) fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let parts = &mut *self.0;
+        loop {
+            let Some(since) = parts.link.waiting_since.get() else {
+                return Poll::Pending;
+            };
+            let at = since + parts.response_timeout;
+            // One that is due earlier is left as it is, and looked at again then: to set it anew for each request costs more.
+            let armed = !parts.timer.is_elapsed() && parts.timer.deadline() <= at;
+            if !armed {
+                parts.timer.as_mut().reset(at);
+            }
+            ready!(parts.timer.as_mut().poll(cx));
+            if parts.timer.deadline() >= at {
+                return Poll::Ready(());
             }
         }
-    }
-
-    /// Whether the driver has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.driver.is_none()
     }
 
     /// Upstream's own limit, if it names one: shortly before that the connection is closed on our side, since a request that
@@ -365,28 +350,25 @@ where
             .min()
         {
             let margin = (limit / 2).min(Duration::from_secs(1));
-            self.keep_for = self.keep_for.min(limit - margin);
+            self.0.keep_for = self.0.keep_for.min(limit - margin);
         }
     }
 
     /// After an answer was read to its end: back to the pool, if the connection is still good for another request.
     pub(super) fn give_back(mut self) {
-        // Nobody is to be woken for an idle connection: it is looked at before it is used again.
-        self.drive(&mut Context::from_waker(Waker::noop()));
-        let good = !self.has_ended()
-            && self.sender.is_ready()
-            && self.link.is_complete()
-            && !self.keep_for.is_zero();
-        if good && let Some(seat) = self.seat.take() {
-            self.link.end();
+        let complete = self.0.link.is_complete();
+        let good = complete && self.0.http.is_reusable() && !self.0.keep_for.is_zero();
+        if good && let Some(seat) = self.0.seat.take() {
+            self.0.link.end();
+            self.0.http.rest();
             seat.0.clone().put(self);
-        } else if self.link.is_complete() {
+        } else if complete {
             self.end_politely();
         }
     }
 
     fn end_politely(self) {
-        C::end_politely(&self.stream.borrow());
+        C::end_politely(self.http().socket());
     }
 }
 

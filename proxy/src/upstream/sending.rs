@@ -2,19 +2,20 @@
 
 use super::{
     BoxError, RequestBody,
-    body::{AnswerBody, Tracked},
+    body::AnswerBody,
     connect::Connect,
+    http1::{Failed, NoHttp},
     pool::Conn,
     wire::{Cutter, Sent, Wire},
 };
-use http::{Request, Response, StatusCode, header};
-use hyper::{body::Incoming, client::conn::TrySendError};
+use http::Response;
 use palisade_fence::Time;
 use std::{
     future::Future,
+    io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
 /// Why there is no answer to relay. Whether the request may have been applied is told by [`Outcome::sent`], not by this.
@@ -28,7 +29,7 @@ pub enum AnswerError {
     Timeout,
     /// The connection ended without an answer.
     #[error("upstream closed the connection without an answer")]
-    Closed(#[source] Option<hyper::Error>),
+    Closed(#[source] Option<io::Error>),
     /// The request's body ended in an error: the client went away, was too slow, or broke the framing.
     #[error("the request's body ended in an error: {0}")]
     RequestBody(#[source] BoxError),
@@ -37,7 +38,7 @@ pub enum AnswerError {
     Invalid(&'static str),
     /// What came is no HTTP.
     #[error("upstream's answer is not valid: {0}")]
-    NoHttp(#[source] hyper::Error),
+    NoHttp(#[source] NoHttp),
 }
 
 /// What became of a request.
@@ -61,16 +62,12 @@ impl<C: Connect, B: RequestBody> Outcome<C, B> {
     }
 }
 
-type Answering<B> =
-    dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<Tracked<B>>>>>;
-
 /// A request that is being sent and answered. Makes progress only while it is polled; may be moved to another task of the same thread at any
 /// time. Dropping it closes the connection at once (in mid-body that is a cut): whoever must know what became of a write keeps polling.
 #[must_use = "nothing is sent unless it is polled"]
 pub struct Sending<C: Connect, B: RequestBody> {
     conn: Option<Conn<C, B>>,
     wire: Arc<Wire>,
-    answer: Pin<Box<Answering<B>>>,
 }
 
 impl<C, B> Sending<C, B>
@@ -78,11 +75,10 @@ where
     C: Connect,
     B: RequestBody,
 {
-    pub(super) fn new(conn: Conn<C, B>, wire: Arc<Wire>, answer: Pin<Box<Answering<B>>>) -> Self {
+    pub(super) fn new(conn: Conn<C, B>, wire: Arc<Wire>) -> Self {
         Self {
             conn: Some(conn),
             wire,
-            answer,
         }
     }
 
@@ -104,48 +100,26 @@ where
 
 fn poll_answer<C, B>(
     wire: &Wire,
-    answer: &mut Pin<Box<Answering<B>>>,
     conn: &mut Conn<C, B>,
     cx: &mut Context<'_>,
-) -> Poll<Result<Response<Incoming>, AnswerError>>
+) -> Poll<Result<Response<()>, AnswerError>>
 where
     C: Connect,
     B: RequestBody,
 {
-    let ended = if wire.is_cut() { None } else { conn.drive(cx) };
+    let polled = if wire.is_cut() {
+        Poll::Pending
+    } else {
+        conn.http_mut().poll_answer(cx)
+    };
+    // Before or meanwhile, from another thread or by the deadline.
     if wire.is_cut() {
         return Poll::Ready(Err(AnswerError::Cut));
     }
-    // Only the connection, which was polled just now, makes it ready.
-    let mut nobody = Context::from_waker(Waker::noop());
-    if let Poll::Ready(answer) = answer.as_mut().poll(&mut nobody) {
-        return Poll::Ready(match answer {
-            Ok(response) => check(response),
-            Err(error) => Err(classify(error.into_error())),
-        });
+    match polled {
+        Poll::Ready(answer) => Poll::Ready(answer.map_err(AnswerError::from)),
+        Poll::Pending => conn.poll_overdue(cx).map(|()| Err(AnswerError::Timeout)),
     }
-    match ended {
-        Some(Err(error)) => return Poll::Ready(Err(classify(error))),
-        Some(Ok(())) => return Poll::Ready(Err(AnswerError::Closed(None))),
-        None => {}
-    }
-    poll_timeout(conn, cx).map(|()| Err(AnswerError::Timeout))
-}
-
-/// Ready when the answer is overdue.
-fn poll_timeout<C, B>(conn: &mut Conn<C, B>, cx: &mut Context<'_>) -> Poll<()>
-where
-    C: Connect,
-    B: RequestBody,
-{
-    let Some(since) = conn.link.waiting_since.get() else {
-        return Poll::Pending;
-    };
-    let at = since + conn.response_timeout();
-    if conn.timer.deadline() != at {
-        conn.timer.as_mut().reset(at);
-    }
-    conn.timer.as_mut().poll(cx)
 }
 
 impl<C, B> Future for Sending<C, B>
@@ -163,9 +137,7 @@ where
             panic!("polled after it was done");
         };
         this.wire.register(cx.waker());
-        let ringer = conn.ringer.clone();
-        let polled = ringer.poll(cx, |cx| poll_answer(&this.wire, &mut this.answer, conn, cx));
-        let Poll::Ready(answer) = polled else {
+        let Poll::Ready(answer) = poll_answer(&this.wire, conn, cx) else {
             return Poll::Pending;
         };
         let Some(mut conn) = this.conn.take() else {
@@ -176,11 +148,11 @@ where
             // An early answer, or none: not a byte more.
             this.wire.hold();
         }
-        let (reused, read_any) = (conn.is_reused(), conn.link.read.get() > 0);
+        let (reused, read_any) = (conn.is_reused(), conn.read() > 0);
         let last_write = this.wire.last_write();
         let answer = answer.map(|response| {
             conn.honour_keep_alive(response.headers());
-            response.map(|incoming| AnswerBody::new(incoming, conn))
+            response.map(|()| AnswerBody::new(conn))
         });
         Poll::Ready(Outcome {
             sent,
@@ -192,41 +164,13 @@ where
     }
 }
 
-/// What hyper lets through and a fence must not relay.
-fn check(response: Response<Incoming>) -> Result<Response<Incoming>, AnswerError> {
-    let headers = response.headers();
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        // No request of ours asks for it (RFC 9110, section 15.2.2); what follows would be an unfenced tunnel.
-        return Err(AnswerError::Invalid("101 without a request for an upgrade"));
-    }
-    if response.status().is_informational() {
-        return Err(AnswerError::Invalid("an interim response as the last one"));
-    }
-    if headers.contains_key(header::CONTENT_LENGTH)
-        && headers.contains_key(header::TRANSFER_ENCODING)
-    {
-        // RFC 9112, section 6.3: may be an attempt at response splitting.
-        return Err(AnswerError::Invalid(
-            "both Content-Length and Transfer-Encoding",
-        ));
-    }
-    Ok(response)
-}
-
-fn classify(error: hyper::Error) -> AnswerError {
-    use std::error::Error;
-    if error.is_user() {
-        // The only thing of ours that hyper can complain about after the checks in front of it is the body.
-        AnswerError::RequestBody(Box::new(error))
-    } else if error.is_parse() {
-        AnswerError::NoHttp(error)
-    } else if error.is_incomplete_message()
-        || error.is_closed()
-        || error.is_canceled()
-        || error.source().is_some_and(|s| s.is::<std::io::Error>())
-    {
-        AnswerError::Closed(Some(error))
-    } else {
-        AnswerError::NoHttp(error)
+impl From<Failed> for AnswerError {
+    fn from(why: Failed) -> Self {
+        match why {
+            Failed::Closed(error) => Self::Closed(error),
+            Failed::RequestBody(error) => Self::RequestBody(error),
+            Failed::NoHttp(what) => Self::NoHttp(what),
+            Failed::Invalid(what) => Self::Invalid(what),
+        }
     }
 }
