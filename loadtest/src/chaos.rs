@@ -11,6 +11,7 @@ pub mod naive;
 mod node;
 pub mod plan;
 mod record;
+mod restore;
 mod run;
 mod scrape;
 pub mod store;

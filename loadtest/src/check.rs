@@ -2,6 +2,7 @@
 //!
 //! It knows nothing of how a fence works. It compares what the datastore wrote down with what the workers were told.
 
+mod epoch;
 mod property;
 mod scope;
 #[cfg(test)]
@@ -10,8 +11,9 @@ mod tests;
 pub use property::{Property, Violation};
 
 use crate::history::{Event, Kind, RequestId, What};
+use epoch::{Epochs, Sent};
 use scope::{Read, Scope, Write};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What came of checking a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct Counts {
     pub floors: u64,
     /// Proxies whose floors were looked at.
     pub proxies: u64,
+    /// New epochs that an operator began, at one proxy each.
+    pub epochs: u64,
 }
 
 /// Checks a history event by event.
@@ -54,6 +58,8 @@ pub struct Checker {
     verdict: Verdict,
     /// The proxies whose floors were looked at.
     looked_at: Vec<u64>,
+    /// By proxy.
+    epochs: BTreeMap<u64, Epochs>,
     /// In nanoseconds.
     recovers_within: u64,
     /// When the faults stopped, and in which line that stands.
@@ -161,6 +167,12 @@ impl Checker {
                 let found = self.scopes[scope].floor(line, *proxy, *floor);
                 self.verdict.violations.extend(found);
             }
+            What::Frozen { proxy } => self.epochs.entry(*proxy).or_default().frozen(line),
+            What::Epoch { proxy, floor } => {
+                counts.epochs += 1;
+                let found = self.epochs.entry(*proxy).or_default().begun(line, *floor);
+                self.verdict.violations.extend(found);
+            }
             What::Fault { begins, .. } => counts.faults += u64::from(*begins),
             What::Calm => self.calm = Some((event.at, line)),
             What::End => self.end(line, event.at),
@@ -186,6 +198,8 @@ impl Checker {
             let found = request.violation(property, says, None);
             self.verdict.violations.push(found);
         }
+        let late = self.epochs.values().flat_map(Epochs::finish);
+        self.verdict.violations.extend(late);
         let silent = self.requests.values().filter(|r| r.outcome.is_none());
         self.verdict.counts.unknown += silent.count() as u64;
         self.verdict
@@ -260,6 +274,16 @@ impl Checker {
         let invoked = self.requests.get(&id).map(|request| request.invoked);
         let found = self.scopes[scope].apply(write, invoked);
         self.verdict.violations.extend(found);
+        if let (Some(invoked), Some(epochs)) = (invoked, self.epochs.get_mut(&write.proxy)) {
+            let found = epochs.apply(Sent {
+                id,
+                token: write.token,
+                proxy: write.proxy,
+                invoked,
+                line: write.line,
+            });
+            self.verdict.violations.extend(found);
+        }
     }
 
     fn end(&mut self, line: u64, at: u64) {

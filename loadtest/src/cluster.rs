@@ -1,6 +1,9 @@
 //! Three etcd members of one cluster.
 
-use crate::servers::{Process, etcd_program, free_port, get, wait_for};
+use crate::{
+    servers::{Process, etcd_program, free_port, get, wait_for},
+    snapshot::{self, Member},
+};
 use nix::sys::signal::Signal;
 use std::{
     fs::File,
@@ -83,7 +86,6 @@ impl Cluster {
     /// If the program can't be started.
     pub fn run(&mut self, member: usize) -> io::Result<()> {
         let url = |address: SocketAddr| format!("http://{address}");
-        let members = [0, 1, 2].map(|n| format!("m{n}={}", url(self.peers[n])));
         let path = |name: &str| self.folder.path().join(format!("{name}{member}"));
         let log = File::options()
             .create(true)
@@ -93,7 +95,7 @@ impl Cluster {
         let mut command = Command::new(self.program("etcd"));
         command
             .args(["--name", &format!("m{member}")])
-            .args(["--initial-cluster", &members.join(",")])
+            .args(["--initial-cluster", &self.members()])
             .args(["--listen-client-urls", &client])
             .args(["--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer])
@@ -104,6 +106,52 @@ impl Cluster {
             .stdout(log.try_clone()?)
             .stderr(log);
         self.running[member] = Some(Process::start("etcd", &mut command)?);
+        Ok(())
+    }
+
+    /// All members, as `--initial-cluster` has them.
+    fn members(&self) -> String {
+        let members = [0, 1, 2].map(|n| format!("m{n}=http://{}", self.peers[n]));
+        members.join(",")
+    }
+
+    /// Saves a snapshot of a member into a file.
+    ///
+    /// # Errors
+    /// With what `etcdctl` said; the file is as it was then.
+    pub fn snapshot(&self, member: usize, file: &Path) -> io::Result<()> {
+        let output = Command::new(self.program("etcdctl"))
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &self.clients[member].to_string()])
+            .args(["snapshot", "save"])
+            .arg(file)
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        ))
+    }
+
+    /// Ends all members and starts them on what etcd's tool makes of one snapshot for each, with these further arguments: what
+    /// an operator does. Waits until they answer.
+    ///
+    /// # Errors
+    /// With what the tool said, or if a member can't be started.
+    pub fn restore(&mut self, file: &Path, arguments: &[&str]) -> io::Result<()> {
+        (0..3).for_each(|member| self.kill(member));
+        for number in 0..3 {
+            let member = Member {
+                name: &format!("m{number}"),
+                cluster: &self.members(),
+                peer: &format!("http://{}", self.peers[number]),
+                data: &self.folder.path().join(format!("data{number}")),
+            };
+            snapshot::restore(|name| self.program(name), file, member, arguments)?;
+        }
+        (0..3).try_for_each(|member| self.run(member))?;
+        (0..3).for_each(|member| self.wait_healthy(member));
         Ok(())
     }
 

@@ -113,6 +113,18 @@ pub enum What {
         #[serde(default = "first")]
         proxy: u64,
     },
+    /// A proxy says that it does not trust the lease store any more: it lets nothing in.
+    Frozen {
+        /// The number of the proxy.
+        proxy: u64,
+    },
+    /// An operator has begun a new epoch at a proxy.
+    Epoch {
+        /// The number of the proxy.
+        proxy: u64,
+        /// Every smaller token is of the time before.
+        floor: u64,
+    },
     /// A fault begins or ends.
     Fault {
         /// Its name.

@@ -11,3 +11,4 @@ pub mod peers;
 pub mod proxy;
 pub mod relay;
 pub mod servers;
+mod snapshot;

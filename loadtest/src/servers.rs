@@ -1,5 +1,6 @@
 //! Real servers in real processes, each on loopback ports that were free and in a folder of its own, stopped when dropped.
 
+use crate::snapshot::{self, Member};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -314,29 +315,30 @@ impl Etcd {
         file
     }
 
-    /// Ends it and starts it on what `etcdutl snapshot restore` makes of a snapshot, with these further arguments: what an
-    /// operator does. Needs etcd 3.5.
+    /// The same into this file, where it may fail.
     ///
     /// # Errors
-    /// With what `etcdutl` or etcd said.
+    /// With what `etcdctl` said; the file is as it was then.
+    pub fn save(&self, snapshot: &Path) -> io::Result<()> {
+        let file = snapshot.display().to_string();
+        let saved = self.try_ctl(&["snapshot", "save", &file]);
+        saved.map(|_| ()).map_err(io::Error::other)
+    }
+
+    /// Ends it and starts it on what etcd's tool makes of a snapshot, with these further arguments: what an operator does.
+    ///
+    /// # Errors
+    /// With what the tool or etcd said.
     pub fn restore(&mut self, snapshot: &Path, arguments: &[&str]) -> io::Result<()> {
         self.kill();
-        std::fs::remove_dir_all(self.data())?;
         let peer = format!("http://{}", self.peer);
-        let output = Command::new(self.program("etcdutl"))
-            .args(["snapshot", "restore"])
-            .arg(snapshot)
-            .arg("--data-dir")
-            .arg(self.data())
-            .args(["--name", "default"])
-            .args(["--initial-cluster", &format!("default={peer}")])
-            .args(["--initial-advertise-peer-urls", &peer])
-            .args(arguments)
-            .output()?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(io::Error::other(said));
-        }
+        let member = Member {
+            name: "default",
+            cluster: &format!("default={peer}"),
+            peer: &peer,
+            data: &self.data(),
+        };
+        snapshot::restore(|name| self.program(name), snapshot, member, arguments)?;
         self.start_again()
     }
 
@@ -372,6 +374,13 @@ impl Etcd {
 pub fn etcd_program(name: &str) -> PathBuf {
     std::env::var_os("PALISADE_ETCD_BIN")
         .map_or_else(|| PathBuf::from(name), |dir| PathBuf::from(dir).join(name))
+}
+
+/// Whether the etcd in use, or the one in this folder, can push its revision ahead at a restore: 3.5 can.
+pub fn can_bump(programs: Option<&Path>) -> bool {
+    snapshot::can_bump(|name| {
+        programs.map_or_else(|| etcd_program(name), |folder| folder.join(name))
+    })
 }
 
 /// The folder of an etcd that is new enough for several replicas (3.5.13): the one in use, or else one that is fetched once and

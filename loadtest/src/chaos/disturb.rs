@@ -30,6 +30,9 @@ impl Stage {
         } else {
             self.end(planned, hit)?;
             self.recorder.record(told);
+            if planned.fault.hits_etcd() && planned.pick.is_multiple_of(2) {
+                let _ = self.leases.snapshot(&self.snapshot());
+            }
             Ok(())
         }
     }
@@ -61,6 +64,8 @@ impl Stage {
             Fault::EtcdLeader => self.leases.move_leader(planned.pick),
             Fault::EtcdQuorum => self.leases.freeze_most(),
             Fault::EtcdCompact => self.leases.compact(),
+            Fault::EtcdRestore => self.restore_etcd()?,
+            Fault::EtcdRestoreAhead => self.restore_etcd_ahead()?,
             Fault::FrontCut => node.front.cut(),
             Fault::FrontHold => node.front.set(Mode::Hold),
             Fault::FrontHalfOpen => node.front.set(Mode::HalfOpen),
@@ -95,6 +100,8 @@ impl Stage {
             Fault::ProxyKill | Fault::ProxyRestart => node.start()?,
             Fault::EtcdStop | Fault::EtcdQuorum => self.leases.thaw(),
             Fault::EtcdKill | Fault::EtcdRestart => self.leases.revive()?,
+            Fault::EtcdRestore => self.new_epoch()?,
+            Fault::EtcdRestoreAhead => self.snapshot_again()?,
             Fault::FrontHold | Fault::FrontHalfOpen | Fault::FrontCutAfter | Fault::FrontEat => {
                 node.front.set(Mode::Pass);
             }

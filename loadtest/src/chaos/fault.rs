@@ -20,6 +20,8 @@ pub enum Fault {
     EtcdLeader,
     EtcdQuorum,
     EtcdCompact,
+    EtcdRestore,
+    EtcdRestoreAhead,
     FrontCut,
     FrontHold,
     FrontHalfOpen,
@@ -56,7 +58,7 @@ pub(super) enum On {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 30] = [
         WorkerStop,
         WorkerKill,
         ProxyStop,
@@ -68,6 +70,8 @@ impl Fault {
         EtcdLeader,
         EtcdQuorum,
         EtcdCompact,
+        EtcdRestore,
+        EtcdRestoreAhead,
         FrontCut,
         FrontHold,
         FrontHalfOpen,
@@ -116,6 +120,14 @@ impl Fault {
             EtcdLeader => ("etcd-leader", "etcd's leader hands over to another member"),
             EtcdQuorum => ("etcd-quorum", "etcd has no majority"),
             EtcdCompact => ("etcd-compact", "etcd forgets its history"),
+            EtcdRestore => (
+                "etcd-restore",
+                "etcd goes back to a snapshot: the proxies freeze, and an operator begins a new epoch",
+            ),
+            EtcdRestoreAhead => (
+                "etcd-restore-ahead",
+                "etcd goes back to a snapshot, with its revision pushed ahead (etcd 3.5)",
+            ),
             FrontCut => (
                 "front-cut",
                 "connections between workers and proxy are reset",
@@ -168,15 +180,21 @@ impl Fault {
         match self {
             WorkerStop | WorkerKill => &[On::Worker],
             ProxyStop | ProxyKill | ProxyRestart => &[On::Proxy],
-            EtcdStop | EtcdKill | EtcdRestart | EtcdLeader | EtcdQuorum | EtcdCompact => {
-                &[On::Etcd]
-            }
+            EtcdStop | EtcdKill | EtcdRestart | EtcdLeader | EtcdQuorum | EtcdCompact
+            | EtcdRestoreAhead => &[On::Etcd],
+            // What the operator makes sure of: that every proxy is there to see it, and that no job runs before they have.
+            EtcdRestore => &[On::Etcd, On::Leases, On::Proxy, On::Worker],
             FrontCut | FrontHold | FrontHalfOpen | FrontCutAfter | FrontEat => &[On::Front],
             BackCut | BackHold | BackHalfOpen | BackCutAfter | BackEat => &[On::Back],
             LeasesCut | LeasesHold | LeasesHalfOpen | LeasesCutAfter | LeasesEat => &[On::Leases],
             StoreSlow => &[On::Slow],
             StoreAmbiguous => &[On::Ambiguous],
         }
+    }
+
+    /// Whether it hits etcd.
+    pub(super) fn hits_etcd(self) -> bool {
+        self.on().contains(&On::Etcd)
     }
 
     /// Whether both hit the same thing.
@@ -186,15 +204,16 @@ impl Fault {
 
     /// Whether it hits one of several proxies.
     pub(super) fn hits_a_proxy(self) -> bool {
-        let proxys = [On::Proxy, On::Front, On::Back, On::Leases];
-        self.on().iter().any(|on| proxys.contains(on))
+        matches!(self.on(), [On::Proxy | On::Front | On::Back | On::Leases])
     }
 
     /// How long it may last, in milliseconds.
     pub(super) fn lasts(self) -> Range<u64> {
         match self {
             WorkerStop => 2_500..4_500,
-            EtcdStop | EtcdQuorum | LeasesHold | LeasesHalfOpen | LeasesEat => 500..2_500,
+            EtcdStop | EtcdQuorum | EtcdRestore | LeasesHold | LeasesHalfOpen | LeasesEat => {
+                500..2_500
+            }
             StoreSlow | StoreAmbiguous => 1_000..4_000,
             ProxyStop | FrontHold | FrontHalfOpen | FrontEat => 100..1_200,
             BackHold | BackHalfOpen | BackEat => 100..800,

@@ -13,16 +13,18 @@ use super::{
 };
 use crate::{
     history::{Event, REQUESTS, What},
-    servers::{Process, newer_etcd, program},
+    servers::{Process, can_bump, newer_etcd, program},
 };
 use palisade_lease::clock;
 use std::{
     io::{self, BufRead, BufReader},
+    path::PathBuf,
     process::{Command, Stdio},
     sync::Arc,
     thread,
     time::Duration,
 };
+use tempfile::TempDir;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -79,9 +81,27 @@ impl Chaos {
         (played, left_out)
     }
 
+    /// The folder of etcd's programs, if not the usual one: several replicas need a newer etcd than that may be.
+    fn programs(&self) -> Result<Option<PathBuf>, String> {
+        let newer = self.proxies > 1 && self.proxy == Kind::Palisade;
+        newer.then(newer_etcd).transpose()
+    }
+
     fn hinders(&self, fault: Fault) -> Option<&'static str> {
         match fault {
             Fault::EtcdLeader if self.members == 1 => Some("etcd has one member"),
+            Fault::EtcdRestoreAhead
+                if !self
+                    .programs()
+                    .is_ok_and(|folder| can_bump(folder.as_deref())) =>
+            {
+                Some(
+                    "this etcd can't push its revision ahead: PALISADE_ETCD_BIN says where a 3.5 is",
+                )
+            }
+            Fault::EtcdRestore if !matches!(self.proxy, Kind::Palisade | Kind::NoBarrier) => {
+                Some("only Palisade knows what to do about numbers that come again")
+            }
             _ => None,
         }
     }
@@ -113,17 +133,14 @@ pub(super) struct Stage {
     pub(super) nodes: Vec<Node>,
     pub(super) leases: Leases,
     pub(super) store: Store,
+    /// For what the run itself needs to keep.
+    pub(super) folder: TempDir,
 }
 
 impl Stage {
     fn set(chaos: &Chaos, runtime: &tokio::runtime::Runtime) -> io::Result<Self> {
         let recorder = Arc::new(Recorder::new());
-        // Several replicas need a newer etcd than the usual one may be.
-        let newer = chaos.proxies > 1 && chaos.proxy == Kind::Palisade;
-        let programs = newer
-            .then(newer_etcd)
-            .transpose()
-            .map_err(io::Error::other)?;
+        let programs = chaos.programs().map_err(io::Error::other)?;
         let leases = Leases::start(chaos.members, programs.as_deref())?;
         let store = runtime.block_on(Store::start(
             recorder.clone(),
@@ -164,7 +181,9 @@ impl Stage {
             nodes,
             leases,
             store,
+            folder: TempDir::with_prefix("palisade-chaos-")?,
         };
+        stage.leases.snapshot(&stage.snapshot())?;
         stage.recorder.record(What::Start {
             seed: chaos.seed,
             proxy: chaos.proxy.to_string(),

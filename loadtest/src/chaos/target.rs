@@ -3,7 +3,7 @@
 use crate::{
     peers::{Peer, Running},
     proxy::Palisade,
-    servers::{Process, free_port, program, wait_for},
+    servers::{Process, free_port, get, program, wait_for},
 };
 use nix::sys::signal::Signal;
 use std::{
@@ -186,6 +186,27 @@ impl Target {
             .for_each(|palisade| palisade.signal(signal));
         self.naive.iter().for_each(|naive| naive.signal(signal));
         self.peer.iter().for_each(|peer| peer.signal(signal));
+    }
+
+    /// Whether it notices that the lease store has gone back, and is told of new epochs.
+    pub fn has_epochs(&self) -> bool {
+        self.palisade.is_some()
+    }
+
+    /// Whether it says that it does not trust the lease store any more.
+    pub fn is_frozen(&self) -> bool {
+        let readiness = self.admin().map(|admin| get(admin, "/readyz"));
+        readiness.is_some_and(|said| said.is_ok_and(|said| said.contains("not trusted")))
+    }
+
+    /// Begins a new epoch, as an operator does; gives its floor, if it began.
+    pub fn new_epoch(&self) -> Option<u64> {
+        let palisade = self.palisade.as_ref()?;
+        // Pushing etcd's revision so far is no matter of seconds, and it never is so far.
+        let begun = palisade.ask(&["new-epoch", "--yes", "--advance", "1000000"]);
+        let begun = begun.ok().filter(|begun| begun.status.success())?;
+        let said = String::from_utf8_lossy(&begun.stdout).into_owned();
+        said.split_whitespace().find_map(|word| word.parse().ok())
     }
 
     /// Where its floors can be looked at.

@@ -24,11 +24,13 @@ pub enum Property {
     Recovers,
     /// A write that was answered with success was applied by then (G4).
     AnsweredIsApplied,
+    /// What is sent once a proxy has frozen, with a token from before the new epoch, is not applied through it (G1).
+    EpochKept,
 }
 
 impl Property {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Order,
         Self::Granted,
         Self::RefusedNeverApplied,
@@ -38,6 +40,7 @@ impl Property {
         Self::FloorNeverFalls,
         Self::Recovers,
         Self::AnsweredIsApplied,
+        Self::EpochKept,
     ];
 
     /// Its number.
@@ -57,6 +60,7 @@ impl Property {
             Self::FloorNeverFalls => "the floor never falls and is not below what was applied",
             Self::Recovers => "once the faults have stopped the holder succeeds",
             Self::AnsweredIsApplied => "what was answered with success was applied by then",
+            Self::EpochKept => "a frozen proxy, and a new epoch, let nothing older in",
         }
     }
 }

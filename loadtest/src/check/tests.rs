@@ -348,8 +348,78 @@ fn p9_an_answer_of_success_without_an_application() {
     assert_eq!(found(vec![granted(5), write(1, 5), accepted]), []);
 }
 
+const FROZEN: What = What::Frozen { proxy: 1 };
+
+fn epoch(floor: u64) -> What {
+    What::Epoch { proxy: 1, floor }
+}
+
+#[test]
+fn p10_a_new_epoch_that_is_kept() {
+    let history = vec![
+        granted(5),
+        write(1, 5),
+        FROZEN,
+        // Sent before.
+        applied(1, 5, 1),
+        write(2, 5),
+        refused(2),
+        // The lease store is past the floor before the operator is told so.
+        granted(12),
+        write(3, 12),
+        applied(3, 12, 2),
+        epoch(10),
+        granted(15),
+        write(4, 15),
+        applied(4, 15, 3),
+    ];
+    assert_eq!(found(history.clone()), []);
+    assert_eq!(check(history).counts.epochs, 1);
+}
+
+#[test]
+fn p10_something_older_is_let_in_while_frozen_or_after() {
+    let begin = || vec![granted(5), FROZEN, write(1, 5)];
+    let frozen = [begin(), vec![applied(1, 5, 1)]].concat();
+    assert_eq!(found(frozen), [(10, vec![2, 3, 4])]);
+    let before = [begin(), vec![applied(1, 5, 1), epoch(10)]].concat();
+    assert_eq!(found(before), [(10, vec![2, 3, 4, 5])]);
+    let after = [begin(), vec![epoch(10), applied(1, 5, 1)]].concat();
+    assert_eq!(found(after), [(10, vec![2, 3, 4, 5])]);
+    let sent_after = vec![granted(5), FROZEN, epoch(10), write(1, 5), applied(1, 5, 1)];
+    assert_eq!(found(sent_after), [(10, vec![2, 3, 4, 5])]);
+}
+
+#[test]
+fn p10_is_about_the_proxy_that_froze() {
+    let other = What::Applied {
+        id: 1,
+        scope: "s".into(),
+        token: 5,
+        position: 1,
+        proxy: 2,
+    };
+    let history = vec![granted(5), FROZEN, write(1, 5), other, epoch(10)];
+    assert_eq!(found(history), []);
+}
+
+/// Numbers are compared across epochs, too: one that comes again in a later life of the lease store goes back.
+#[test]
+fn p1_holds_across_epochs() {
+    let history = vec![
+        granted(5),
+        granted(9),
+        applied(1, 9, 1),
+        FROZEN,
+        granted(7),
+        applied(2, 7, 2),
+        epoch(10),
+    ];
+    assert_eq!(found(history), [(1, vec![3, 6])]);
+}
+
 #[test]
 fn every_property_has_its_number() {
     let numbers = Property::ALL.map(Property::number);
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
 }
