@@ -67,6 +67,15 @@ fn palisade_holds_with_every_fault_on() {
     }
 }
 
+/// etcd goes back to a snapshot, and an operator begins a new epoch while the jobs go on.
+#[test]
+fn palisade_holds_when_etcd_is_restored() {
+    let verdict = attack(Kind::Palisade, 1, 4, "etcd-restore");
+    assert_eq!(verdict.violations, []);
+    let counts = verdict.counts;
+    assert!(counts.epochs > 0 && counts.applied > 0, "{counts:?}");
+}
+
 /// Two replicas of one group and three members of etcd, each of them disturbed.
 #[test]
 fn replicas_hold_with_every_fault_on() {

@@ -207,6 +207,11 @@ impl Fault {
         matches!(self.on(), [On::Proxy | On::Front | On::Back | On::Leases])
     }
 
+    /// Whether it comes only sometimes when it is drawn: what stops everything for long leaves no time for the others.
+    pub(super) fn is_rare(self) -> bool {
+        matches!(self, EtcdRestore | EtcdRestoreAhead)
+    }
+
     /// How long it may last, in milliseconds.
     pub(super) fn lasts(self) -> Range<u64> {
         match self {

@@ -6,8 +6,8 @@ use crate::{
 };
 use std::{io, net::SocketAddr, path::Path, process::Command};
 
-/// How many revisions etcd is ahead of its last snapshot at least.
-const AHEAD: usize = 300;
+/// How many revisions more than its own keys a replica never puts when etcd comes back.
+const PUSH: usize = 300;
 
 /// What is disturbed of it, until the fault ends.
 #[derive(Debug)]
@@ -127,21 +127,24 @@ impl Leases {
     }
 
     /// Saves a snapshot in place of the one before; with the store unwell that one stays.
-    ///
-    /// Much is written after it, elsewhere: A1 leaves out an etcd whose revision is past the old one before any proxy looks, and
-    /// replicas write a few keys of their own when etcd comes back.
     pub(super) fn snapshot(&self, file: &Path) -> io::Result<()> {
         match self {
             Self::One(etcd) => etcd.save(file),
             Self::Three { cluster, .. } => cluster.snapshot(cluster.leader(), file),
-        }?;
-        (0..AHEAD).try_for_each(|_| self.put_elsewhere())
+        }
     }
 
-    /// One revision more, by etcd's JSON gateway: a process for each would take long.
-    fn put_elsewhere(&self) -> io::Result<()> {
-        // `chaos` = `x`, both in base64.
-        let body = r#"{"key":"Y2hhb3M=","value":"eA=="}"#;
+    /// Pushes its revision on by some hundred, the last one by a key that the proxies watch. Gives the revision.
+    pub(super) fn push_on(&self) -> io::Result<u64> {
+        for _ in 0..PUSH {
+            self.put("chaos")?;
+        }
+        self.put("/palisade/leases/chaos")
+    }
+
+    /// One put, by etcd's JSON gateway: a process for each would take long. Gives its revision.
+    fn put(&self, key: &str) -> io::Result<u64> {
+        let body = format!(r#"{{"key":"{}","value":"eA=="}}"#, base64(key.as_bytes()));
         let mut answer = Ok(String::new());
         for address in self.endpoints() {
             let request = format!(
@@ -149,14 +152,23 @@ impl Leases {
                 body.len()
             );
             answer = exchange(address, request.as_bytes());
-            if answer
-                .as_ref()
-                .is_ok_and(|said| said.contains("\"revision\""))
-            {
-                return Ok(());
+            let said = answer.as_deref().unwrap_or_default();
+            let said = said.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            let said: serde_json::Value = serde_json::from_str(said).unwrap_or_default();
+            let revision = said["header"]["revision"].as_str();
+            if let Some(revision) = revision.and_then(|revision| revision.parse().ok()) {
+                return Ok(revision);
             }
         }
         Err(io::Error::other(format!("etcd took no put: {answer:?}")))
+    }
+
+    /// Ends it.
+    pub(super) fn end(&mut self) {
+        match self {
+            Self::One(etcd) => etcd.kill(),
+            Self::Three { cluster, .. } => (0..3).for_each(|member| cluster.kill(member)),
+        }
     }
 
     /// Ends it and starts it on a snapshot, with or without a push of its revision.
@@ -190,11 +202,46 @@ impl Leases {
     }
 }
 
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for three in bytes.chunks(3) {
+        let at = |n: usize| u32::from(three.get(n).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for digit in 0..4 {
+            let value = (bits >> (18 - 6 * digit) & 63) as usize;
+            text.push(if digit <= three.len() {
+                DIGITS[value] as char
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
 /// Two times out of three the leader: its loss is what hurts.
 fn whom(cluster: &Cluster, pick: u64) -> usize {
     if pick.is_multiple_of(3) {
         (pick / 3 % 3) as usize
     } else {
         cluster.leader()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    /// Of RFC 4648, section 10.
+    #[test]
+    fn base64_is_as_in_its_rfc() {
+        let vectors = ["", "f", "fo", "foo", "foob", "fooba", "foobar"];
+        let encoded = vectors.map(|plain| base64(plain.as_bytes()));
+        let wanted = [
+            "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy",
+        ];
+        assert_eq!(encoded, wanted);
     }
 }

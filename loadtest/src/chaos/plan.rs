@@ -16,6 +16,9 @@ pub struct Planned {
     pub pick: u64,
 }
 
+/// One time in so many a rare fault that is drawn does come.
+const RARE: u64 = 4;
+
 /// The faults of a run, in the order of their beginning.
 pub fn plan(seed: u64, time: Duration, faults: &[Fault]) -> Vec<Planned> {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -30,7 +33,8 @@ pub fn plan(seed: u64, time: Duration, faults: &[Fault]) -> Vec<Planned> {
         let until = at + Duration::from_millis(random.u64(fault.lasts()));
         let pick = random.u64(..);
         let busy = |p: &Planned| p.until >= at && p.fault.shares(fault);
-        if !planned.iter().rev().take(64).any(busy) {
+        let passed_over = fault.is_rare() && faults.len() > 1 && !pick.is_multiple_of(RARE);
+        if !passed_over && !planned.iter().rev().take(64).any(busy) {
             planned.push(Planned {
                 at,
                 until: until.min(time),

@@ -1,6 +1,6 @@
 //! etcd goes back in time, and an operator does what the book says.
 
-use super::run::Stage;
+use super::{run::Stage, target};
 use crate::{history::What, servers::LOOK_AGAIN};
 use nix::sys::signal::Signal;
 use palisade_lease::clock;
@@ -15,8 +15,13 @@ impl Stage {
         self.folder.path().join("snapshot.db")
     }
 
-    /// Restores etcd with its revision pushed ahead: nobody has to do anything about Palisade.
+    /// Restores etcd with its revision pushed ahead: nobody has to do anything about Palisade. The snapshot may not know of a replica that
+    /// has joined since; so etcd stays away until nothing of any can still be applied.
     pub(super) fn restore_etcd_ahead(&mut self) -> io::Result<()> {
+        self.leases.end();
+        if self.nodes.len() > 1 {
+            thread::sleep(target::SESSION + target::MAX_PAUSE + self.settle);
+        }
         self.leases.restore(&self.snapshot(), true)
     }
 
@@ -30,8 +35,21 @@ impl Stage {
     /// Restores etcd. Numbers would come again, so the proxies must freeze.
     pub(super) fn restore_etcd(&mut self) -> io::Result<()> {
         let snapshot = self.snapshot();
-        // The jobs stand still until every proxy has looked: A1 leaves out what is overtaken before.
+        // A1 leaves out an etcd whose revision is past the old one before a proxy looks: the jobs stand still meanwhile, and every
+        // proxy has seen a revision that is well ahead of the snapshot and what replicas put themselves.
         self.signal_workers(Signal::SIGSTOP);
+        let mut pushed = 0;
+        wait("etcd to take puts", || match self.leases.push_on() {
+            Ok(revision) => {
+                pushed = revision;
+                true
+            }
+            Err(_) => false,
+        })?;
+        for (proxy, node) in (1..).zip(&self.nodes) {
+            let what = format!("proxy {proxy} to see etcd's revision {pushed}");
+            wait(&what, || node.target.has_watched(pushed))?;
+        }
         self.leases.restore(&snapshot, false)?;
         for (proxy, node) in (1..).zip(&self.nodes) {
             if !node.target.has_epochs() {

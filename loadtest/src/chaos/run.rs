@@ -133,6 +133,8 @@ pub(super) struct Stage {
     pub(super) nodes: Vec<Node>,
     pub(super) leases: Leases,
     pub(super) store: Store,
+    /// A6.
+    pub(super) settle: Duration,
     /// For what the run itself needs to keep.
     pub(super) folder: TempDir,
 }
@@ -181,6 +183,7 @@ impl Stage {
             nodes,
             leases,
             store,
+            settle: chaos.settle,
             folder: TempDir::with_prefix("palisade-chaos-")?,
         };
         stage.leases.snapshot(&stage.snapshot())?;

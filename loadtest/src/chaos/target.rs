@@ -63,6 +63,11 @@ impl FromStr for Kind {
     }
 }
 
+/// After how long a silent replica has lost its place.
+pub(super) const SESSION: Duration = Duration::from_secs(5);
+/// Longer than any freeze of a proxy here: A7 is kept by construction.
+pub(super) const MAX_PAUSE: Duration = Duration::from_millis(1_500);
+
 /// Which of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -103,9 +108,8 @@ impl Target {
                     (Kind::NoBarrier, _) => proxy.set("name", format!("alone-{}", place.number)),
                     _ => proxy
                         .set("replicas.group", "chaos")
-                        .set("replicas.session_ttl", "5s")
-                        // Longer than any freeze of a proxy here: A7 is kept by construction.
-                        .set("replicas.max_pause", "1500ms"),
+                        .set("replicas.session_ttl", format!("{}s", SESSION.as_secs()))
+                        .set("replicas.max_pause", format!("{}ms", MAX_PAUSE.as_millis())),
                 })
             }
             _ => None,
@@ -191,6 +195,15 @@ impl Target {
     /// Whether it notices that the lease store has gone back, and is told of new epochs.
     pub fn has_epochs(&self) -> bool {
         self.palisade.is_some()
+    }
+
+    /// Whether it has seen the lease store at this revision.
+    pub fn has_watched(&self, revision: u64) -> bool {
+        let seen = self
+            .palisade
+            .as_ref()
+            .map(|palisade| palisade.metric("palisade_lease_store_watch_revision"));
+        seen.is_none_or(|seen| seen >= revision as f64)
     }
 
     /// Whether it says that it does not trust the lease store any more.
