@@ -31,11 +31,11 @@ chaos: ## ten minutes of faults, then the checker (TIME=1m SEED=7 FAULTS=proxy,s
 	@scripts/need.sh test
 	@cargo build --locked --bins -p palisade -p palisade-loadtest
 	@target/debug/palisade-loadtest chaos --time $(or $(TIME),10m) --faults $(or $(FAULTS),all) \
-	  --proxy $(or $(PROXY),palisade) --proxies $(or $(PROXIES),1) --members $(or $(MEMBERS),1) $(if $(SEED),--seed $(SEED)) --history target/history.jsonl
+	  --proxy $(or $(PROXY),palisade) --proxies $(or $(PROXIES),1) --members $(or $(MEMBERS),1) $(if $(SEED),--seed $(SEED)) --history target/history.jsonl --report target/chaos.html
 
 bench: release ## what a request costs, beside nginx and HAProxy where they are installed; takes some minutes
 	@cargo build --locked --release --bins -p palisade-loadtest
-	@target/release/palisade-loadtest bench --syscalls $(if $(VERSUS),--versus $(VERSUS)) $(BENCH)
+	@target/release/palisade-loadtest bench --syscalls --json target/bench.json --report target/bench.html $(if $(VERSUS),--versus $(VERSUS)) $(BENCH)
 
 soak: ## many more seeds of the simulation than `make test` takes (SEEDS=5000 of them; prints how to replay one that fails)
 	@scripts/need.sh build

@@ -3,10 +3,12 @@
 //! The proxy has one core, and the load with the datastore another one. What is compared runs in turns, in an order by
 //! chance, and only figures of the same round are divided by each other.
 
+pub mod bars;
 pub mod flood;
 pub mod handover;
 pub mod load;
 pub mod measure;
+pub mod record;
 mod round;
 pub mod sink;
 mod subject;

@@ -35,6 +35,9 @@ pub enum What {
         recovers_within_ms: u64,
         /// The scopes.
         scopes: Vec<String>,
+        /// The command that runs the same again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<String>,
     },
     /// A process has been granted a lease, and has not used the token yet.
     Granted {

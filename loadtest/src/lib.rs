@@ -6,6 +6,7 @@ pub mod chaos;
 pub mod check;
 pub mod cluster;
 pub mod history;
+pub mod html;
 pub mod origin;
 pub mod peers;
 pub mod proxy;

@@ -1,10 +1,14 @@
 //! `palisade-loadtest`: attacks, checks and measures the fence.
 
+mod document;
 mod report;
 
 use clap::{Args, Parser, Subcommand};
 use palisade_loadtest::{
-    bench::{self, Bench, Load, Pace, Work},
+    bench::{
+        self, Bench, Load, Pace, Work,
+        record::{Measured, Record},
+    },
     chaos::{self, Chaos, fault::Faults, target, worker::Worker},
     check::{Checker, Verdict},
     history,
@@ -35,6 +39,8 @@ enum Command {
     Bench(BenchArgs),
     /// Checks a history: exit 1 if it breaks a property
     Check(CheckArgs),
+    /// Writes an HTML report of a chaos run or of a bench
+    Report(ReportArgs),
     /// A worker of a chaos run
     #[command(hide = true)]
     Worker(Worker),
@@ -79,6 +85,9 @@ struct ChaosArgs {
     /// Where the history goes
     #[arg(long, default_value = "history.jsonl")]
     history: PathBuf,
+    /// Write an HTML report there, too
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
     /// How many violations are told in full
     #[arg(long, default_value_t = 3)]
     show: usize,
@@ -118,6 +127,12 @@ struct BenchArgs {
     /// Measure a holder's writes beside so many refused requests a second instead: stale tokens, and tokens from nowhere
     #[arg(long, value_name = "RATE", conflicts_with_all = ["versus", "rate", "syscalls", "handovers"])]
     flood: Option<f64>,
+    /// Write the figures there, as JSON
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["handovers", "flood"])]
+    json: Option<PathBuf>,
+    /// Write an HTML report there
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["handovers", "flood"])]
+    report: Option<PathBuf>,
 }
 
 /// `palisade-loadtest check`.
@@ -128,6 +143,16 @@ struct CheckArgs {
     /// How many violations are told in full
     #[arg(long, default_value_t = 5)]
     show: usize,
+}
+
+/// `palisade-loadtest report`.
+#[derive(Debug, Args)]
+struct ReportArgs {
+    /// A history, as `chaos` writes it, or figures, as `bench --json` writes them
+    file: PathBuf,
+    /// Where the report goes
+    #[arg(short, long, default_value = "report.html")]
+    output: PathBuf,
 }
 
 /// `palisade-loadtest naive`.
@@ -147,6 +172,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => attack(args),
         Command::Bench(args) => measure(&args),
         Command::Check(args) => check(&args.history, args.show),
+        Command::Report(args) => document::of_file(&args.file, &args.output),
         Command::Worker(worker) => on_one_thread(worker.work()),
         Command::Naive(args) => {
             on_one_thread(chaos::naive::serve(args.listen, args.upstream, args.file))
@@ -186,6 +212,9 @@ fn attack(args: ChaosArgs) -> Done {
     let events = chaos::run(&chaos, report::progress)?;
     report::progress_ends();
     history::write(events, &mut BufWriter::new(File::create(&args.history)?))?;
+    if let Some(output) = &args.report {
+        document::of_file(&args.history, output)?;
+    }
     check(&args.history, args.show)
 }
 
@@ -215,6 +244,7 @@ fn measure(args: &BenchArgs) -> Done {
         rounds: args.rounds,
         syscalls: args.syscalls,
     };
+    let load_average = bench::record::load_average();
     let rows = bench::run(&bench, |round, load, kind| {
         let done = (round - 1) as f64 / bench.rounds as f64;
         report::progress(
@@ -224,6 +254,19 @@ fn measure(args: &BenchArgs) -> Done {
     })?;
     report::progress_ends();
     report::bench(&rows);
+    let record = Record {
+        date: bench::record::today(),
+        machine: bench::record::machine(),
+        load_average,
+        command: document::command(),
+        rows: rows.iter().map(Measured::new).collect(),
+    };
+    if let Some(output) = &args.json {
+        document::figures(&record, output)?;
+    }
+    if let Some(output) = &args.report {
+        document::of_bench(&record, output)?;
+    }
     let failed = rows
         .iter()
         .flat_map(|row| &row.rounds)

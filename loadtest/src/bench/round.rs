@@ -7,8 +7,14 @@ use super::{
     sink,
     subject::{Subject, pin},
 };
+use hdrhistogram::Histogram;
 use nix::unistd::Pid;
-use std::{collections::BTreeMap, io, time::Duration};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    io,
+    time::Duration,
+};
 use tokio::runtime::Runtime;
 
 /// What to measure.
@@ -25,7 +31,7 @@ pub struct Bench {
 }
 
 /// What one run gave.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Microseconds of processor time of the proxy for a request.
     pub cpu: f64,
@@ -52,6 +58,8 @@ pub struct Row {
     pub rounds: Vec<Figures>,
     /// System calls for a request, if they were counted.
     pub syscalls: Option<f64>,
+    /// The latencies of all rounds, in nanoseconds.
+    pub latency: Histogram<u64>,
 }
 
 /// Measures; `progress` is told what is run next.
@@ -69,17 +77,23 @@ pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::R
         .iter()
         .map(|&kind| Subject::start(kind, upstream));
     let mut subjects = subjects.collect::<io::Result<Vec<_>>>()?;
-    let mut figures: BTreeMap<(usize, String), Vec<Figures>> = BTreeMap::new();
+    let mut figures: BTreeMap<(usize, String), (Vec<Figures>, Histogram<u64>)> = BTreeMap::new();
     for round in 1..=bench.rounds {
         for (number, load) in bench.loads.iter().enumerate() {
             fastrand::shuffle(&mut subjects);
             for subject in &subjects {
                 progress(round, load, subject.kind);
-                let found = once(&runtime, subject, *load)?;
-                figures
-                    .entry((number, subject.kind.to_string()))
-                    .or_default()
-                    .push(found);
+                let (found, latency) = once(&runtime, subject, *load)?;
+                match figures.entry((number, subject.kind.to_string())) {
+                    Entry::Vacant(first) => {
+                        first.insert((vec![found], latency));
+                    }
+                    Entry::Occupied(mut rounds) => {
+                        let (rounds, all) = rounds.get_mut();
+                        rounds.push(found);
+                        all.add(latency).map_err(io::Error::other)?;
+                    }
+                }
             }
         }
     }
@@ -91,20 +105,22 @@ pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::R
                 Some(subject) if bench.syscalls => Some(syscalls(&runtime, subject, *load)?),
                 _ => None,
             };
+            let Some((rounds, latency)) = figures.remove(&(number, kind.to_string())) else {
+                continue;
+            };
             rows.push(Row {
                 load: *load,
                 kind,
-                rounds: figures
-                    .remove(&(number, kind.to_string()))
-                    .unwrap_or_default(),
+                rounds,
                 syscalls,
+                latency,
             });
         }
     }
     Ok(rows)
 }
 
-fn once(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<Figures> {
+fn once(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<(Figures, Histogram<u64>)> {
     let warm = Load {
         time: load.time / 5,
         ..load
@@ -114,14 +130,15 @@ fn once(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<Figures>
     let measured = drive(runtime, subject, load)?;
     let cpu = measure::cpu(subject.pid)?.saturating_sub(before);
     let micros = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1000.0;
-    Ok(Figures {
+    let figures = Figures {
         cpu: micros_each(cpu, measured.requests),
         rate: measured.requests as f64 / measured.time.as_secs_f64(),
         p50: micros(0.5),
         p99: micros(0.99),
         failed: measured.failed,
         memory: measure::memory(subject.pid)?,
-    })
+    };
+    Ok((figures, measured.latency))
 }
 
 fn drive(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<Measured> {

@@ -69,6 +69,29 @@ impl Default for Chaos {
 }
 
 impl Chaos {
+    /// The command that runs the same plan again.
+    pub fn command(&self) -> String {
+        let all = self.faults.len() == Fault::ALL.len();
+        let names: Vec<String> = self.faults.iter().map(Fault::to_string).collect();
+        let faults = match names.len() {
+            0 => "none".to_owned(),
+            _ if all => "all".to_owned(),
+            _ => names.join(","),
+        };
+        format!(
+            "palisade-loadtest chaos --seed {} --time {:?} --faults {faults} --proxy {} --proxies {} --members {} --scopes {} --workers {} --settle {:?} --recovers-within {:?}",
+            self.seed,
+            self.time,
+            self.proxy,
+            self.proxies,
+            self.members,
+            self.scopes,
+            self.workers,
+            self.settle,
+            self.recovers_within,
+        )
+    }
+
     /// The faults that can be played, and those that can't, with why.
     pub fn applicable(&self) -> (Vec<Fault>, Vec<(Fault, &'static str)>) {
         let (mut played, mut left_out) = (Vec::new(), Vec::new());
@@ -192,6 +215,7 @@ impl Stage {
             proxy: chaos.proxy.to_string(),
             recovers_within_ms: chaos.recovers_within.as_millis() as u64,
             scopes: (0..scopes).map(scope).collect(),
+            command: Some(chaos.command()),
         });
         for number in 0..scopes * chaos.workers {
             let worker = stage.worker(number, scope(number % scopes));

@@ -25,6 +25,7 @@ fn start() -> What {
         proxy: "palisade".into(),
         recovers_within_ms: 2,
         scopes: vec!["s".into()],
+        command: None,
     }
 }
 
