@@ -51,6 +51,9 @@ need_test() {
   likes influxdb command -v influxd
   likes redis-server command -v redis-server
   likes webdis command -v webdis
+  # The workers in Node, and a document store with CouchDB's protocol.
+  likes nodejs command -v node
+  likes npm command -v npm
   # The worker in Go.
   likes golang-go command -v go
   # A wall clock that jumps.
@@ -72,6 +75,25 @@ need_pip() {
   fi
 }
 
+# The same from npm.
+modules='express@4 express-pouchdb@4 pouchdb-core@9 pouchdb-adapter-memory@9 pouchdb-adapter-http@9 pouchdb-mapreduce@9
+  pouchdb-replication@9 nano@11'
+need_npm() {
+  command -v npm >/dev/null || return 0
+  npm=${CARGO_TARGET_DIR:-target}/npm
+  [ "$(cat "$npm/installed" 2>/dev/null)" != "$modules" ] || return 0
+  # shellcheck disable=SC2086 # the packages are meant to be split
+  set -- $modules
+  echo "Installing by npm into $npm: $*"
+  # No package's own scripts: nothing here needs them.
+  if npm install --prefix "$npm" --ignore-scripts --no-audit --no-fund --silent "$@" </dev/null; then
+    echo "$modules" >"$npm/installed"
+  else
+    echo 'npm could not install them; the tests that need them will be skipped.' >&2
+    rm -rf "$npm"
+  fi
+}
+
 case ${1-} in
   build) need_build ;;
   demo) need_demo ;;
@@ -84,17 +106,17 @@ if ! command -v cargo >/dev/null; then
   echo "No Rust toolchain here: install one from https://rustup.rs, then run this again." >&2
   exit 69
 fi
-# then_pip: what comes after the packages of the distribution.
-then_pip() {
+# then_more: what comes after the packages of the distribution.
+then_more() {
   cd "$(dirname "$0")/.."
-  [ "$1" != test ] || need_pip
+  [ "$1" != test ] || { need_pip && need_npm; }
 }
-[ -n "$missing$optional" ] || { then_pip "$1"; exit 0; }
+[ -n "$missing$optional" ] || { then_more "$1"; exit 0; }
 
 if ! command -v apt-get >/dev/null; then
   echo "Missing:$missing$optional (Debian's names). There is no apt-get here, so please install them yourself." >&2
   [ -z "$missing" ] || exit 69
-  then_pip "$1"
+  then_more "$1"
   exit 0
 fi
 
@@ -103,7 +125,7 @@ if [ "$(id -u)" != 0 ]; then
   if ! command -v sudo >/dev/null; then
     echo "As root, please: apt-get install$missing$optional" >&2
     [ -z "$missing" ] || exit 77
-    then_pip "$1"
+    then_more "$1"
     exit 0
   fi
   as_root=sudo
@@ -147,4 +169,4 @@ ROOT
 for package in $optional; do
   install "$package" || echo "$package could not be installed; the tests that need it will be skipped." >&2
 done
-then_pip "$1"
+then_more "$1"

@@ -4,7 +4,7 @@ palisade-lease run nightly/report --leases etcd://127.0.0.1:2379 -- python3 exam
 
 A worker with the library requests: the session carries the token, so that every request has it. PUTs each line of its input.
 
-Exit codes: 0 all written, 1 another one has the lease now, or somebody must look.
+Exit codes: 0 all written, 76 the lease is another's, 69 still refused for now when patience ran out, 1 somebody must look.
 """
 
 import os
@@ -13,18 +13,37 @@ import time
 
 import requests
 
+# How many seconds a write may wait in all, while it is refused for now.
+PATIENCE = float(os.environ.get("FENCE_PATIENCE", "60"))
+
 fenced = requests.Session()
 fenced.headers["X-Fence-Token"] = os.environ["FENCE_TOKEN"]
 
 
 def write(url, data):
     """PUTs once, and again only what was refused for now: it was never sent to the datastore."""
+    waited = 0
     while True:
         answer = fenced.put(url, data=data, timeout=60)
-        refused = answer.headers.get("X-Fence-Outcome") == "refused"
-        if not (refused and answer.status_code == 503 and "Retry-After" in answer.headers):
+        if not is_refused(answer) or answer.status_code != 503 or "Retry-After" not in answer.headers:
             return answer
-        time.sleep(int(answer.headers["Retry-After"]))
+        later = int(answer.headers["Retry-After"])
+        waited += later
+        if waited > PATIENCE:
+            return answer
+        time.sleep(later)
+
+
+def is_refused(answer):
+    """Whether the proxy said no, and not the datastore."""
+    return answer.headers.get("X-Fence-Outcome") == "refused"
+
+
+def exit_code(answer):
+    """0 to go on. The token in X-Fence-Highest is another worker's, and never to be sent."""
+    if answer.ok:
+        return 0
+    return {412: 76, 503: 69}.get(answer.status_code, 1) if is_refused(answer) else 1
 
 
 def show(answer):
@@ -37,11 +56,14 @@ def show(answer):
 def main():
     print(f"worker: process {os.getpid()} has the lease, token {os.environ['FENCE_TOKEN']}", flush=True)
     for line in sys.stdin:
-        answer = write(sys.argv[1], line.encode())
-        show(answer)
-        if not answer.ok:
-            # 412: the lease is another's. The token in X-Fence-Highest is theirs, and never to be sent. Anything else: stop, too.
+        try:
+            answer = write(sys.argv[1], line.encode())
+        except requests.RequestException as error:
+            print(f"nobody knows whether this was written: {error}", file=sys.stderr)
             return 1
+        show(answer)
+        if exit_code(answer) != 0:
+            return exit_code(answer)
     return 0
 
 

@@ -10,7 +10,8 @@ The keys are palisade-lease's, so the two understand each other: a lease that on
 Simpler than palisade-lease in two ways: it asks again every half second instead of queueing, and it does not watch
 its key, so a lease that was taken away from it by force is noticed at the next write, which the proxy refuses.
 
-Exit codes: 0 all written, 75 the lease is held elsewhere (--no-wait), 76 the lease was lost, 1 another error.
+Exit codes: 0 all written, 75 the lease is held elsewhere (--no-wait), 76 the lease was lost, 69 still refused for now when
+patience ran out, 1 somebody must look.
 """
 
 import argparse
@@ -184,13 +185,17 @@ class Lease:
         return json.loads(body)
 
 
-def write(lease, url, data, patience=60.0):
+# How many seconds a write may wait in all, while it is refused for now.
+PATIENCE = float(os.environ.get("FENCE_PATIENCE", "60"))
+
+
+def write(lease, url, data, patience=PATIENCE):
     """PUTs `data` under the lease. Returns (status, reason, headers, body) of the datastore's own answer.
 
     Raises LeaseLost before sending when the lease has run out, Refused when the proxy says no, and OutcomeUnknown when
     the write may or may not have been applied: then look at what is there before doing it again.
     """
-    give_up = now() + patience
+    waited = 0
     while True:
         if not lease.is_valid():
             raise LeaseLost(lease.name)
@@ -211,8 +216,9 @@ def write(lease, url, data, patience=60.0):
         retry_after = response.headers.get("Retry-After")
         refusal = Refused(json.loads(body), retry_after)
         refusal.response = (response.status, response.reason, response.headers, body)
-        if response.status != 503 or retry_after is None or now() + int(retry_after) > give_up:
+        if response.status != 503 or retry_after is None or waited + int(retry_after) > patience:
             raise refusal
+        waited += int(retry_after)
         time.sleep(int(retry_after))
 
 
@@ -241,19 +247,28 @@ def main():
     print(f"worker: process {os.getpid()} has the lease, token {lease.token}", flush=True)
     try:
         for line in sys.stdin:
-            show(*write(lease, options.url, line))
+            status, reason, headers, body = write(lease, options.url, line)
+            show(status, reason, headers, body)
+            if not 200 <= status < 300:
+                return 1  # the datastore's own refusal
     except LeaseLost:
         print("the lease was lost", file=sys.stderr)
         return 76
     except Refused as refusal:
         show(*refusal.response)
         print(f"refused ({refusal.name}): {refusal}", file=sys.stderr)
-        return 76 if refusal.response[0] == 412 else 1
+        return {412: 76, 503: 69}.get(refusal.response[0], 1)
+    except ConnectionRefusedError as error:
+        print(f"nothing was sent: {error}", file=sys.stderr)
+        return 1
     except OutcomeUnknown as error:
         print(f"nobody knows whether this was written: {error}", file=sys.stderr)
         return 1
     finally:
-        lease.release()
+        try:
+            lease.release()
+        except (OSError, http.client.HTTPException) as error:
+            print(f"could not give the lease back, so it will lapse: {error}", file=sys.stderr)
     return 0
 
 

@@ -173,3 +173,21 @@ async fn a_shell_worker_writes_and_ends_with_its_input() {
     assert!(worker.finish().await.expect("ends").success());
     assert_eq!(stored(&stage), "two");
 }
+
+/// etcd goes away between the grant and the first write: the proxy can't ask whose the token is.
+#[tokio::test]
+async fn a_python_worker_has_patience_and_then_no_more() {
+    let mut stage = Stage::set(LEASE, Kind::Etcd).await.expect("a stage");
+    let mut command = python(&stage);
+    command.args(["--ttl", "600"]).env("FENCE_PATIENCE", "0");
+    let mut hasty = Worker::start("hasty", command).expect("starts");
+    hasty.started().await.expect("has it");
+    let Leases::Etcd(etcd) = &mut stage.leases else {
+        panic!("a stage with etcd was set");
+    };
+    etcd.kill();
+    let answer = write(&mut hasty, "early").await;
+    assert_eq!(answer.status, 503, "{}", answer.response);
+    assert_eq!(hasty.ended().await.expect("ends").code(), Some(69));
+    assert!(stage.fenced.read(FILE).is_err(), "nothing was written");
+}

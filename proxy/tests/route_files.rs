@@ -140,6 +140,8 @@ fn couchdb() {
             ("POST /_session", "read couchdb/_session"),
             ("DELETE /_session", "read couchdb/_session"),
             ("POST /_replicate", "no-scope"),
+            ("PUT /_replicator/job", "write couchdb/_replicator"),
+            ("POST /_replicator/_bulk_docs", "write couchdb/_replicator"),
             ("PUT /db", "write couchdb/db"),
             ("DELETE /db/", "write couchdb/db"),
             ("POST /db", "write couchdb/db"),
