@@ -45,6 +45,8 @@ pub struct Counts {
     pub floors: u64,
     /// Proxies whose floors were looked at.
     pub proxies: u64,
+    /// Jumps of a wall clock that a worker has seen.
+    pub jumps: u64,
     /// New epochs that an operator began, at one proxy each.
     pub epochs: u64,
 }
@@ -173,6 +175,7 @@ impl Checker {
                 let found = self.epochs.entry(*proxy).or_default().begun(line, *floor);
                 self.verdict.violations.extend(found);
             }
+            What::Jumped { .. } => counts.jumps += 1,
             What::Fault { begins, .. } => counts.faults += u64::from(*begins),
             What::Calm => self.calm = Some((event.at, line)),
             What::End => self.end(line, event.at),

@@ -23,6 +23,7 @@ pub struct Cluster {
     folder: TempDir,
     /// The folder of etcd's programs, if not the usual one.
     programs: Option<PathBuf>,
+    arguments: Vec<String>,
 }
 
 impl Cluster {
@@ -39,6 +40,14 @@ impl Cluster {
     /// # Errors
     /// The same.
     pub fn start_of(programs: Option<&Path>) -> io::Result<Self> {
+        Self::start_with(programs, &[])
+    }
+
+    /// The same with more arguments for each member.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_with(programs: Option<&Path>, arguments: &[&str]) -> io::Result<Self> {
         // Another process may take a port between our look and etcd's: then again with others.
         for _ in 0..10 {
             let mut free = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 6];
@@ -52,6 +61,7 @@ impl Cluster {
                 peers: [d, e, f],
                 folder: TempDir::with_prefix("palisade-etcd-")?,
                 programs: programs.map(Path::to_owned),
+                arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
             };
             (0..3).try_for_each(|member| cluster.run(member))?;
             let up = wait_for("three members", || {
@@ -102,6 +112,7 @@ impl Cluster {
             .args(["--initial-advertise-peer-urls", &peer])
             .arg("--data-dir")
             .arg(path("data"))
+            .args(&self.arguments)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log);

@@ -128,6 +128,13 @@ pub enum What {
         /// Every smaller token is of the time before.
         floor: u64,
     },
+    /// A process has found its wall clock away from where it was, by its other clocks.
+    Jumped {
+        /// The number of the worker process.
+        process: u64,
+        /// By how many seconds.
+        seconds: i64,
+    },
     /// A fault begins or ends.
     Fault {
         /// Its name.

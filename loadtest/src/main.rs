@@ -9,7 +9,7 @@ use palisade_loadtest::{
         self, Bench, Load, Pace, Work,
         record::{Measured, Record},
     },
-    chaos::{self, Chaos, fault::Faults, target, worker::Worker},
+    chaos::{self, Chaos, Fault, fault::Faults, target, worker::Worker},
     check::{Checker, Verdict},
     history,
 };
@@ -208,6 +208,9 @@ fn attack(args: ChaosArgs) -> Done {
         settle: args.settle,
         recovers_within: args.recovers_within,
     };
+    if chaos.faults.contains(&Fault::DiskFull) {
+        chaos::enter_namespace();
+    }
     report::begin(&chaos);
     let events = chaos::run(&chaos, report::progress)?;
     report::progress_ends();

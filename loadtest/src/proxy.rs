@@ -202,6 +202,11 @@ impl Palisade {
         self.command(name).args(rest).output()
     }
 
+    /// Whether it was started and not ended here.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
     fn running(&self) -> &Running {
         self.running.as_ref().expect("the proxy does not run")
     }

@@ -1,6 +1,6 @@
 //! What each fault does to the stage, at its beginning and at its end.
 
-use super::{Fault, link::Mode, plan::Planned, run::Stage};
+use super::{Fault, link::Mode, plan::Planned, restore::wait, run::Stage};
 use crate::history::What;
 use nix::sys::signal::Signal;
 use std::io;
@@ -10,6 +10,7 @@ use std::io;
 struct Hit {
     worker: usize,
     node: usize,
+    clock: usize,
 }
 
 impl Stage {
@@ -18,6 +19,7 @@ impl Stage {
         let hit = Hit {
             worker: planned.pick as usize % self.workers.len(),
             node: planned.pick as usize % self.nodes.len(),
+            clock: planned.pick as usize % self.clocks.len().max(1),
         };
         let told = What::Fault {
             name: planned.fault.to_string(),
@@ -43,6 +45,10 @@ impl Stage {
             Fault::WorkerStop | Fault::WorkerKill => {
                 format!("worker {}", self.workers[hit.worker].0.number)
             }
+            Fault::ClockJump => match hit.clock {
+                0 => "the workers".to_owned(),
+                proxy => format!("proxy {proxy}"),
+            },
             _ if fault.hits_a_proxy() && self.nodes.len() > 1 => format!("proxy {}", hit.node + 1),
             _ => String::new(),
         }
@@ -58,12 +64,15 @@ impl Stage {
             Fault::ProxyStop => node.target.freeze(true),
             Fault::ProxyKill => node.target.kill(),
             Fault::ProxyRestart => node.target.stop(),
+            Fault::DiskFull => node.fill_disk()?,
+            Fault::ClockJump => self.set_clock(hit, hours_off(planned.pick))?,
             Fault::EtcdStop => self.leases.freeze_one(planned.pick),
             Fault::EtcdKill => self.leases.kill_one(planned.pick),
             Fault::EtcdRestart => self.leases.stop_one(planned.pick),
             Fault::EtcdLeader => self.leases.move_leader(planned.pick),
             Fault::EtcdQuorum => self.leases.freeze_most(),
             Fault::EtcdCompact => self.leases.compact(),
+            Fault::EtcdFull => self.leases.fill(&self.folder.path().join("much"))?,
             Fault::EtcdRestore => self.restore_etcd()?,
             Fault::EtcdRestoreAhead => self.restore_etcd_ahead()?,
             Fault::FrontCut => node.front.cut(),
@@ -98,6 +107,9 @@ impl Stage {
             }
             Fault::ProxyStop => node.target.freeze(false),
             Fault::ProxyKill | Fault::ProxyRestart => node.start()?,
+            Fault::DiskFull => node.make_room()?,
+            Fault::ClockJump => self.set_clock(hit, 0)?,
+            Fault::EtcdFull => wait("etcd to have room again", || self.leases.make_room())?,
             Fault::EtcdStop | Fault::EtcdQuorum => self.leases.thaw(),
             Fault::EtcdKill | Fault::EtcdRestart => self.leases.revive()?,
             Fault::EtcdRestore => self.new_epoch()?,
@@ -121,5 +133,20 @@ impl Stage {
             | Fault::LeasesCut => {}
         }
         Ok(())
+    }
+
+    fn set_clock(&self, hit: Hit, ahead: i64) -> io::Result<()> {
+        let clock = self.clocks.get(hit.clock);
+        clock.map_or(Ok(()), |clock| clock.set(ahead))
+    }
+}
+
+/// Up to two hours of seconds ahead or behind, and never only a few.
+fn hours_off(pick: u64) -> i64 {
+    let seconds = 600 + (pick / 2 % 6_600) as i64;
+    if pick.is_multiple_of(2) {
+        seconds
+    } else {
+        -seconds
     }
 }

@@ -14,12 +14,15 @@ pub enum Fault {
     ProxyStop,
     ProxyKill,
     ProxyRestart,
+    DiskFull,
+    ClockJump,
     EtcdStop,
     EtcdKill,
     EtcdRestart,
     EtcdLeader,
     EtcdQuorum,
     EtcdCompact,
+    EtcdFull,
     EtcdRestore,
     EtcdRestoreAhead,
     FrontCut,
@@ -48,6 +51,8 @@ use Fault::*;
 pub(super) enum On {
     Worker,
     Proxy,
+    Disk,
+    Clock,
     Etcd,
     Front,
     Back,
@@ -58,18 +63,21 @@ pub(super) enum On {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         WorkerStop,
         WorkerKill,
         ProxyStop,
         ProxyKill,
         ProxyRestart,
+        DiskFull,
+        ClockJump,
         EtcdStop,
         EtcdKill,
         EtcdRestart,
         EtcdLeader,
         EtcdQuorum,
         EtcdCompact,
+        EtcdFull,
         EtcdRestore,
         EtcdRestoreAhead,
         FrontCut,
@@ -105,6 +113,11 @@ impl Fault {
                 "proxy-restart",
                 "the proxy is stopped in order and started again",
             ),
+            DiskFull => ("disk-full", "the disk of the proxy's state folder is full"),
+            ClockJump => (
+                "clock-jump",
+                "the wall clock of a proxy, or of the workers, is up to two hours wrong",
+            ),
             EtcdStop => (
                 "etcd-stop",
                 "etcd, or one of its members, is frozen: the leader mostly",
@@ -120,6 +133,10 @@ impl Fault {
             EtcdLeader => ("etcd-leader", "etcd's leader hands over to another member"),
             EtcdQuorum => ("etcd-quorum", "etcd has no majority"),
             EtcdCompact => ("etcd-compact", "etcd forgets its history"),
+            EtcdFull => (
+                "etcd-full",
+                "etcd's space is used up, until an operator makes room",
+            ),
             EtcdRestore => (
                 "etcd-restore",
                 "etcd goes back to a snapshot: the proxies freeze, and an operator begins a new epoch",
@@ -180,8 +197,10 @@ impl Fault {
         match self {
             WorkerStop | WorkerKill => &[On::Worker],
             ProxyStop | ProxyKill | ProxyRestart => &[On::Proxy],
+            DiskFull => &[On::Disk],
+            ClockJump => &[On::Clock],
             EtcdStop | EtcdKill | EtcdRestart | EtcdLeader | EtcdQuorum | EtcdCompact
-            | EtcdRestoreAhead => &[On::Etcd],
+            | EtcdFull | EtcdRestoreAhead => &[On::Etcd],
             // What the operator makes sure of: that every proxy is there to see it, and that no job runs before they have.
             EtcdRestore => &[On::Etcd, On::Leases, On::Proxy, On::Worker],
             FrontCut | FrontHold | FrontHalfOpen | FrontCutAfter | FrontEat => &[On::Front],
@@ -204,22 +223,24 @@ impl Fault {
 
     /// Whether it hits one of several proxies.
     pub(super) fn hits_a_proxy(self) -> bool {
-        matches!(self.on(), [On::Proxy | On::Front | On::Back | On::Leases])
+        matches!(
+            self.on(),
+            [On::Proxy | On::Disk | On::Front | On::Back | On::Leases]
+        )
     }
 
     /// Whether it comes only sometimes when it is drawn: what stops everything for long leaves no time for the others.
     pub(super) fn is_rare(self) -> bool {
-        matches!(self, EtcdRestore | EtcdRestoreAhead)
+        matches!(self, EtcdRestore | EtcdRestoreAhead | EtcdFull)
     }
 
     /// How long it may last, in milliseconds.
     pub(super) fn lasts(self) -> Range<u64> {
         match self {
             WorkerStop => 2_500..4_500,
-            EtcdStop | EtcdQuorum | EtcdRestore | LeasesHold | LeasesHalfOpen | LeasesEat => {
-                500..2_500
-            }
-            StoreSlow | StoreAmbiguous => 1_000..4_000,
+            EtcdStop | EtcdQuorum | EtcdRestore | EtcdFull | LeasesHold | LeasesHalfOpen
+            | LeasesEat => 500..2_500,
+            StoreSlow | StoreAmbiguous | DiskFull | ClockJump => 1_000..4_000,
             ProxyStop | FrontHold | FrontHalfOpen | FrontEat => 100..1_200,
             BackHold | BackHalfOpen | BackEat => 100..800,
             FrontCutAfter | BackCutAfter | LeasesCutAfter => 200..800,

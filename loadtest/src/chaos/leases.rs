@@ -1,13 +1,25 @@
 //! The lease store of a run: one etcd, or three members.
 
+use super::gateway;
 use crate::{
     cluster::Cluster,
-    servers::{Etcd, etcd_program, exchange},
+    servers::{Etcd, etcd_program},
 };
-use std::{io, net::SocketAddr, path::Path, process::Command};
+use std::{
+    fs::{self, File},
+    io,
+    net::SocketAddr,
+    path::Path,
+    process::{Command, Output},
+};
 
 /// How many revisions more than its own keys a replica never puts when etcd comes back.
 const PUSH: usize = 300;
+
+/// What a store that is to run out of space has, in bytes: far more than a run writes by itself.
+const QUOTA: usize = 16 << 20;
+/// A value that etcd takes, below its limit of 1.5 MiB a request.
+const MUCH: usize = 1 << 20;
 
 /// What is disturbed of it, until the fault ends.
 #[derive(Debug)]
@@ -23,13 +35,15 @@ pub(super) enum Leases {
 }
 
 impl Leases {
-    /// Starts it, with etcd's programs from a folder if need be.
-    pub(super) fn start(members: usize, programs: Option<&Path>) -> io::Result<Self> {
+    /// Starts it, with etcd's programs from a folder if need be; with little space if that is to be used up.
+    pub(super) fn start(members: usize, programs: Option<&Path>, small: bool) -> io::Result<Self> {
+        let quota = ["--quota-backend-bytes", &QUOTA.to_string()];
+        let arguments: &[&str] = if small { &quota } else { &[] };
         if members == 1 {
-            return Ok(Self::One(Box::new(Etcd::start_of(programs, &[])?)));
+            return Ok(Self::One(Box::new(Etcd::start_of(programs, arguments)?)));
         }
         Ok(Self::Three {
-            cluster: Box::new(Cluster::start_of(programs)?),
+            cluster: Box::new(Cluster::start_with(programs, arguments)?),
             frozen: Vec::new(),
             dead: Vec::new(),
         })
@@ -137,30 +151,29 @@ impl Leases {
     /// Pushes its revision on by some hundred, the last one by a key that the proxies watch. Gives the revision.
     pub(super) fn push_on(&self) -> io::Result<u64> {
         for _ in 0..PUSH {
-            self.put("chaos")?;
+            gateway::put(&self.endpoints(), "chaos")?;
         }
-        self.put("/palisade/leases/chaos")
+        gateway::put(&self.endpoints(), "/palisade/leases/chaos")
     }
 
-    /// One put, by etcd's JSON gateway: a process for each would take long. Gives its revision.
-    fn put(&self, key: &str) -> io::Result<u64> {
-        let body = format!(r#"{{"key":"{}","value":"eA=="}}"#, base64(key.as_bytes()));
-        let mut answer = Ok(String::new());
-        for address in self.endpoints() {
-            let request = format!(
-                "POST /v3/kv/put HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                body.len()
-            );
-            answer = exchange(address, request.as_bytes());
-            let said = answer.as_deref().unwrap_or_default();
-            let said = said.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-            let said: serde_json::Value = serde_json::from_str(said).unwrap_or_default();
-            let revision = said["header"]["revision"].as_str();
-            if let Some(revision) = revision.and_then(|revision| revision.parse().ok()) {
-                return Ok(revision);
+    /// Uses up its space with what is in this file again and again: it raises its alarm, and takes no puts any more.
+    pub(super) fn fill(&self, much: &Path) -> io::Result<()> {
+        fs::write(much, "x".repeat(MUCH))?;
+        for _ in 0..2 * QUOTA / MUCH {
+            let mut put = self.etcdctl(&["put", "filler"]);
+            // Also where it is unwell for another reason.
+            if !put.stdin(File::open(much)?).output()?.status.success() {
+                return Ok(());
             }
         }
-        Err(io::Error::other(format!("etcd took no put: {answer:?}")))
+        Err(io::Error::other("etcd does not keep to its quota"))
+    }
+
+    /// Makes room again, as an operator does: compacts, defragments, and takes the alarm back. Whether that is done.
+    pub(super) fn make_room(&self) -> bool {
+        self.compact();
+        let done = |arguments: &[&str]| self.ctl(arguments).is_ok_and(|o| o.status.success());
+        done(&["defrag"]) && done(&["alarm", "disarm"]) && done(&["put", "filler", "x"])
     }
 
     /// Ends it.
@@ -186,39 +199,27 @@ impl Leases {
 
     /// Compacts at the current revision. What can't be compacted for now is not.
     pub(super) fn compact(&self) {
-        let endpoints: Vec<String> = self.endpoints().iter().map(ToString::to_string).collect();
-        let ctl = |arguments: &[&str]| {
-            let mut command = Command::new(etcd_program("etcdctl"));
-            command
-                .env("ETCDCTL_API", "3")
-                .args(["--endpoints", &endpoints.join(",")]);
-            command.args(arguments).output().map(|output| output.stdout)
-        };
-        let status = ctl(&["get", "none", "--write-out=json"]).unwrap_or_default();
+        let status = self.ctl(&["get", "none", "--write-out=json"]);
+        let status = status.map(|output| output.stdout).unwrap_or_default();
         let status: serde_json::Value = serde_json::from_slice(&status).unwrap_or_default();
         if let Some(revision) = status["header"]["revision"].as_u64() {
-            let _ = ctl(&["compact", &revision.to_string()]);
+            let _ = self.ctl(&["compact", "--physical", &revision.to_string()]);
         }
     }
-}
 
-/// RFC 4648, section 4.
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let at = |n: usize| u32::from(three.get(n).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for digit in 0..4 {
-            let value = (bits >> (18 - 6 * digit) & 63) as usize;
-            text.push(if digit <= three.len() {
-                DIGITS[value] as char
-            } else {
-                '='
-            });
-        }
+    fn ctl(&self, arguments: &[&str]) -> io::Result<Output> {
+        self.etcdctl(arguments).output()
     }
-    text
+
+    fn etcdctl(&self, arguments: &[&str]) -> Command {
+        let endpoints: Vec<String> = self.endpoints().iter().map(ToString::to_string).collect();
+        let mut command = Command::new(etcd_program("etcdctl"));
+        command
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &endpoints.join(",")])
+            .args(arguments);
+        command
+    }
 }
 
 /// Two times out of three the leader: its loss is what hurts.
@@ -227,21 +228,5 @@ fn whom(cluster: &Cluster, pick: u64) -> usize {
         (pick / 3 % 3) as usize
     } else {
         cluster.leader()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::base64;
-
-    /// Of RFC 4648, section 10.
-    #[test]
-    fn base64_is_as_in_its_rfc() {
-        let vectors = ["", "f", "fo", "foo", "foob", "fooba", "foobar"];
-        let encoded = vectors.map(|plain| base64(plain.as_bytes()));
-        let wanted = [
-            "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy",
-        ];
-        assert_eq!(encoded, wanted);
     }
 }

@@ -89,7 +89,11 @@ impl Stage {
     }
 }
 
-fn wait(what: &str, mut condition: impl FnMut() -> bool) -> io::Result<()> {
+/// Waits until it is so.
+///
+/// # Errors
+/// If it does not come to that.
+pub(super) fn wait(what: &str, mut condition: impl FnMut() -> bool) -> io::Result<()> {
     let start = clock::boot();
     while !condition() {
         if clock::boot().since(start) >= GIVE_UP {

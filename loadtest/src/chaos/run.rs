@@ -2,6 +2,8 @@
 
 use super::{
     Fault, Recorder,
+    clock::{self, WallClock},
+    disk::{Disk, may_mount},
     leases::Leases,
     link::Link,
     node::Node,
@@ -15,7 +17,7 @@ use crate::{
     history::{Event, REQUESTS, What},
     servers::{Process, can_bump, newer_etcd, program},
 };
-use palisade_lease::clock;
+use palisade_lease::clock::boot;
 use std::{
     io::{self, BufRead, BufReader},
     path::PathBuf,
@@ -111,8 +113,14 @@ impl Chaos {
     }
 
     fn hinders(&self, fault: Fault) -> Option<&'static str> {
+        let palisade = matches!(self.proxy, Kind::Palisade | Kind::NoBarrier);
         match fault {
             Fault::EtcdLeader if self.members == 1 => Some("etcd has one member"),
+            Fault::DiskFull if !palisade => Some("it keeps no state that would need room"),
+            Fault::DiskFull if !may_mount() => Some("mounting a file system is not permitted here"),
+            Fault::ClockJump if clock::library().is_none() => {
+                Some("libfaketime is not installed (apt-get install faketime)")
+            }
             Fault::EtcdRestoreAhead
                 if !self
                     .programs()
@@ -122,7 +130,7 @@ impl Chaos {
                     "this etcd can't push its revision ahead: PALISADE_ETCD_BIN says where a 3.5 is",
                 )
             }
-            Fault::EtcdRestore if !matches!(self.proxy, Kind::Palisade | Kind::NoBarrier) => {
+            Fault::EtcdRestore if !palisade => {
                 Some("only Palisade knows what to do about numbers that come again")
             }
             _ => None,
@@ -156,6 +164,8 @@ pub(super) struct Stage {
     pub(super) nodes: Vec<Node>,
     pub(super) leases: Leases,
     pub(super) store: Store,
+    /// The workers' wall clock and each proxy's, if they are to jump.
+    pub(super) clocks: Vec<WallClock>,
     /// A6.
     pub(super) settle: Duration,
     /// For what the run itself needs to keep.
@@ -166,7 +176,18 @@ impl Stage {
     fn set(chaos: &Chaos, runtime: &tokio::runtime::Runtime) -> io::Result<Self> {
         let recorder = Arc::new(Recorder::new());
         let programs = chaos.programs().map_err(io::Error::other)?;
-        let leases = Leases::start(chaos.members, programs.as_deref())?;
+        let played = chaos.applicable().0;
+        let has = |fault| played.contains(&fault);
+        let small = has(Fault::EtcdFull);
+        let leases = Leases::start(chaos.members, programs.as_deref(), small)?;
+        let folder = TempDir::with_prefix("palisade-chaos-")?;
+        let mut clocks = Vec::new();
+        if has(Fault::ClockJump) {
+            for number in 0..=chaos.proxies {
+                let file = folder.path().join(format!("clock{number}"));
+                clocks.extend(WallClock::new(&file)?);
+            }
+        }
         let store = runtime.block_on(Store::start(
             recorder.clone(),
             chaos.settle,
@@ -185,8 +206,11 @@ impl Stage {
                 number,
                 of: chaos.proxies,
             };
+            let disk = has(Fault::DiskFull).then(Disk::mount).transpose()?;
             let mut target =
-                Target::new(chaos.proxy, back.address(), &endpoints, chaos.settle, place)?;
+                Target::new(chaos.proxy, back.address(), &endpoints, chaos.settle, place)?
+                    .keeps_state_at(disk.as_ref().map(Disk::state))
+                    .goes_by(clocks.get(number + 1).cloned());
             let front = runtime.block_on(Link::to(target.start()?))?;
             let scraper = Scraper::start(recorder.clone(), number as u64 + 1);
             scraper.at(target.admin());
@@ -196,6 +220,9 @@ impl Stage {
                 front,
                 back,
                 leases: links,
+                disk,
+                full: false,
+                down: false,
             });
         }
         let one_scope = matches!(chaos.proxy, Kind::Peer(_));
@@ -207,7 +234,8 @@ impl Stage {
             leases,
             store,
             settle: chaos.settle,
-            folder: TempDir::with_prefix("palisade-chaos-")?,
+            folder,
+            clocks,
         };
         stage.leases.snapshot(&stage.snapshot())?;
         stage.recorder.record(What::Start {
@@ -245,9 +273,17 @@ impl Stage {
         let mut command = Command::new(program("palisade-loadtest"));
         command
             .args(worker.arguments())
+            .envs(
+                self.clocks
+                    .first()
+                    .into_iter()
+                    .flat_map(WallClock::environment),
+            )
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut process = Process::start("worker", &mut command)?;
+        let clock = self.clocks.first().into_iter();
+        clock.for_each(|clock| clock.used_by(process.pid()));
         let output = process.child().stdout.take();
         let recorder = self.recorder.clone();
         thread::spawn(move || {
@@ -270,15 +306,15 @@ impl Stage {
         let ends = planned.iter().map(|p| (p.until, false, *p));
         let mut timeline: Vec<_> = begins.chain(ends).collect();
         timeline.sort_by_key(|(at, begins, _)| (*at, *begins));
-        let start = clock::boot();
+        let start = boot();
         for (at, begins, planned) in timeline {
-            thread::sleep(at.saturating_sub(clock::boot().since(start)));
+            thread::sleep(at.saturating_sub(boot().since(start)));
             let does = if begins { "" } else { " ends" };
             let done = at.as_secs_f64() / chaos.time.as_secs_f64();
             progress(done, &format!("{}{does}", planned.fault));
             self.fault(planned, begins)?;
         }
-        thread::sleep(chaos.time.saturating_sub(clock::boot().since(start)));
+        thread::sleep(chaos.time.saturating_sub(boot().since(start)));
         Ok(())
     }
 
@@ -286,8 +322,8 @@ impl Stage {
     fn calm(&self, within: Duration) {
         let from = self.recorder.events().len();
         self.recorder.record(What::Calm);
-        let start = clock::boot();
-        while clock::boot().since(start) < within && !self.all_succeed(from) {
+        let start = boot();
+        while boot().since(start) < within && !self.all_succeed(from) {
             thread::sleep(Duration::from_millis(50));
         }
         self.recorder.record(What::End);

@@ -1,5 +1,6 @@
 //! What stands before the datastore: Palisade, or something that is no fence.
 
+use super::clock::WallClock;
 use crate::{
     peers::{Peer, Running},
     proxy::Palisade,
@@ -9,6 +10,7 @@ use nix::sys::signal::Signal;
 use std::{
     fmt, io,
     net::{Ipv4Addr, SocketAddr, TcpStream},
+    path::PathBuf,
     process::{Command, Stdio},
     str::FromStr,
     time::Duration,
@@ -86,6 +88,8 @@ pub struct Target {
     palisade: Option<Palisade>,
     naive: Option<Process>,
     peer: Option<Running>,
+    /// Of `palisade`; last, since it is to outlive it.
+    clock: Option<WallClock>,
 }
 
 impl Target {
@@ -121,7 +125,27 @@ impl Target {
             palisade,
             naive: None,
             peer: None,
+            clock: None,
         })
+    }
+
+    /// With its state in this folder, where it keeps one.
+    #[must_use]
+    pub(super) fn keeps_state_at(mut self, folder: Option<PathBuf>) -> Self {
+        if let Some(folder) = folder {
+            self.palisade = self.palisade.map(|proxy| proxy.state_at(&folder));
+        }
+        self
+    }
+
+    /// With this wall clock.
+    #[must_use]
+    pub(super) fn goes_by(mut self, clock: Option<WallClock>) -> Self {
+        for (name, value) in clock.iter().flat_map(WallClock::environment) {
+            self.palisade = self.palisade.map(|proxy| proxy.env(name, value));
+        }
+        self.clock = clock;
+        self
     }
 
     /// Starts it, again if need be; gives its address.
@@ -135,6 +159,8 @@ impl Target {
                     return Ok(self.upstream);
                 };
                 palisade.start()?;
+                let clock = self.clock.iter();
+                clock.for_each(|clock| clock.used_by(palisade.pid()));
                 Ok(palisade.address())
             }
             Kind::Naive | Kind::NaiveDurable => {
@@ -164,16 +190,16 @@ impl Target {
 
     /// SIGKILL.
     pub fn kill(&mut self) {
-        self.palisade.iter_mut().for_each(Palisade::kill);
+        self.running().for_each(Palisade::kill);
         self.naive = None;
         self.peer = None;
     }
 
     /// An orderly end, where there is one.
     pub fn stop(&mut self) {
-        if let Some(palisade) = &mut self.palisade {
+        self.running().for_each(|palisade| {
             palisade.stop();
-        }
+        });
         self.naive = None;
         self.peer = None;
     }
@@ -185,9 +211,11 @@ impl Target {
         } else {
             Signal::SIGCONT
         };
-        self.palisade
+        let running = self
+            .palisade
             .iter()
-            .for_each(|palisade| palisade.signal(signal));
+            .filter(|palisade| palisade.is_running());
+        running.for_each(|palisade| palisade.signal(signal));
         self.naive.iter().for_each(|naive| naive.signal(signal));
         self.peer.iter().for_each(|peer| peer.signal(signal));
     }
@@ -224,7 +252,23 @@ impl Target {
 
     /// Where its floors can be looked at.
     pub fn admin(&self) -> Option<SocketAddr> {
-        self.palisade.as_ref().map(Palisade::admin)
+        let running = self
+            .palisade
+            .as_ref()
+            .filter(|palisade| palisade.is_running());
+        running.map(Palisade::admin)
+    }
+
+    /// Whether it runs, of what has a state folder.
+    pub(super) fn runs(&self) -> bool {
+        self.palisade.as_ref().is_none_or(Palisade::is_running)
+    }
+
+    /// It may have failed to start on a full disk.
+    fn running(&mut self) -> impl Iterator<Item = &mut Palisade> {
+        self.palisade
+            .iter_mut()
+            .filter(|palisade| palisade.is_running())
     }
 }
 

@@ -21,7 +21,7 @@ use std::{
     cell::{Cell, RefCell},
     io::{self, Read, Write},
     net::SocketAddr,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 use tokio::net::TcpStream;
 
@@ -77,6 +77,7 @@ impl Worker {
             random: RefCell::new(fastrand::Rng::with_seed(self.number)),
             worker: self,
             requests: Cell::new(0),
+            wall: Cell::new(None),
         };
         loop {
             let options = LeaseOptions {
@@ -101,7 +102,12 @@ struct Session {
     worker: Worker,
     random: RefCell<fastrand::Rng>,
     requests: Cell<u64>,
+    /// How far its wall clock is ahead of the boot-time clock, in seconds.
+    wall: Cell<Option<i64>>,
 }
+
+/// What is no jump, in seconds.
+const JUMP: i64 = 60;
 
 /// How it goes on after a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,6 +144,20 @@ impl Session {
         }
     }
 
+    /// Tells of its wall clock if that has jumped: nothing here goes by it.
+    fn look_at_the_clock(&self) {
+        let wall = clock::wall().duration_since(UNIX_EPOCH);
+        let wall = wall.map_or(0, |time| time.as_secs() as i64);
+        let now = wall - (clock::boot().as_nanos() / 1_000_000_000) as i64;
+        let before = self.wall.replace(Some(now)).unwrap_or(now);
+        if (now - before).abs() > JUMP {
+            self.tell(What::Jumped {
+                process: self.worker.number,
+                seconds: now - before,
+            });
+        }
+    }
+
     /// While it has, or believes to have, the lease.
     async fn hold(&self, token: u64) {
         let worker = &self.worker;
@@ -170,6 +190,7 @@ impl Session {
         token: u64,
         kind: Kind,
     ) -> Next {
+        self.look_at_the_clock();
         let count = self.requests.get();
         self.requests.set(count + 1);
         let id = self.worker.number * REQUESTS + count;
