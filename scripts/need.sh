@@ -56,6 +56,9 @@ need_test() {
   likes npm command -v npm
   # The worker in Go.
   likes golang-go command -v go
+  # The status page, as a person sees it.
+  likes chromium command -v chromium
+  likes chromium-driver command -v chromedriver
   # A wall clock that jumps.
   likes faketime command -v faketime
 }

@@ -2,9 +2,12 @@
 //! `palisade scopes`, `settle` and `new-epoch`).
 
 mod client;
+mod events;
+mod facts;
 mod holders;
 mod page;
 mod server;
+mod view;
 
 pub use client::{ControlError, ask, table};
 pub use holders::{HoldersTask, Known};
@@ -13,25 +16,30 @@ pub use server::{AdminListener, serve};
 use crate::{
     config::{MetricScopes, Upstream},
     gate::{Gate, ScopeView},
+    refusal::Refusals,
     state::State,
 };
 use bytes::Bytes;
 use holders::Held;
-use http::{Method, Response, StatusCode, header};
-use http_body_util::Full;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::{Either, Full};
 use metrics_exporter_prometheus::PrometheusHandle;
+use palisade_fence::Time;
 use serde::Serialize;
 use std::{
     fmt::Write,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
+use view::View;
 
 /// The name of the control socket in the state folder.
 pub const CONTROL_SOCKET: &str = "control.sock";
+/// How many scopes a search found on all its pages.
+const FOUND: HeaderName = HeaderName::from_static("x-total-count");
 /// How long readiness waits for a connection to upstream.
 const PROBE: Duration = Duration::from_secs(1);
 
@@ -83,6 +91,12 @@ pub struct Admin {
     pub connections: Arc<crate::server::Counts>,
     /// When the certificate in front runs out.
     pub certificate: Option<Arc<crate::tls::ServerTls>>,
+    /// The last refusals.
+    pub refusals: Arc<Refusals>,
+    /// When it started.
+    pub started: Time,
+    /// How many browsers show the status page now.
+    pub watchers: Arc<AtomicUsize>,
 }
 
 /// Readiness, as JSON.
@@ -92,12 +106,12 @@ struct Ready {
     reasons: Vec<String>,
 }
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<Either<Full<Bytes>, events::Events>>;
 
 impl Admin {
     /// Answers one request. `control`: it came over the control socket, so it may change something.
     async fn answer(
-        &self,
+        self: &Arc<Self>,
         method: &Method,
         path: &str,
         query: Option<&str>,
@@ -107,17 +121,23 @@ impl Admin {
             (&Method::GET | &Method::HEAD, "/metrics") => self.metrics(),
             (&Method::GET | &Method::HEAD, "/livez" | "/healthz") => text(StatusCode::OK, "ok\n"),
             (&Method::GET | &Method::HEAD, "/readyz") => self.ready().await,
-            (&Method::GET | &Method::HEAD, "/scopes") => {
-                json(StatusCode::OK, &self.held_scopes().await)
-            }
+            (&Method::GET | &Method::HEAD, "/scopes") => self.found_scopes(query).await,
             (&Method::GET | &Method::HEAD, "/") => {
-                page::page(&self.held_scopes().await, &self.reasons().await)
+                let view = View::of(query);
+                page::page(&view, &self.parts(&view).await)
             }
+            (&Method::GET | &Method::HEAD, "/page.css") => page::style(),
+            (&Method::GET | &Method::HEAD, "/page.js") => page::script(),
+            (&Method::GET, "/events") => self.events(query),
             (&Method::POST, "/new-epoch") if control => {
                 self.begin_epoch(query.unwrap_or_default()).await
             }
             (&Method::POST, "/settle") if control => self.settle(query.unwrap_or_default()).await,
-            (_, "/metrics" | "/livez" | "/healthz" | "/readyz" | "/scopes" | "/") => text(
+            (
+                _,
+                "/metrics" | "/livez" | "/healthz" | "/readyz" | "/scopes" | "/" | "/page.css"
+                | "/page.js" | "/events",
+            ) => text(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this address is read-only: GET only\n",
             ),
@@ -141,6 +161,47 @@ impl Admin {
         scopes.map(|scope| Held::new(scope, &holders)).collect()
     }
 
+    /// All scopes, or those that a query asks for.
+    async fn found_scopes(&self, query: Option<&str>) -> Answer {
+        let scopes = self.held_scopes().await;
+        if query.is_none() {
+            return json(StatusCode::OK, &scopes);
+        }
+        let found = View::of(query).of_all(&scopes);
+        let mut answer = json(StatusCode::OK, &found.rows);
+        let count = HeaderValue::from(found.found);
+        answer.headers_mut().insert(FOUND, count);
+        answer
+    }
+
+    /// The parts of the status page.
+    async fn parts(&self, view: &View) -> Vec<(&'static str, String)> {
+        let (scopes, facts) = tokio::join!(self.held_scopes(), self.facts());
+        page::parts(
+            view,
+            &facts,
+            &scopes,
+            &self.refusals.last(),
+            self.gate.now(),
+        )
+    }
+
+    /// The same as they change.
+    fn events(self: &Arc<Self>, query: Option<&str>) -> Answer {
+        let Some(events) = events::watch(self, View::of(query)) else {
+            return text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many watch this proxy already\n",
+            );
+        };
+        let mut answer = Response::new(Either::Right(events));
+        let fields = answer.headers_mut();
+        let format = HeaderValue::from_static("text/event-stream");
+        fields.insert(header::CONTENT_TYPE, format);
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        answer
+    }
+
     fn metrics(&self) -> Answer {
         let scopes = self.scopes();
         metrics::gauge!("palisade_waiting").set(self.gate.waiting() as f64);
@@ -157,10 +218,11 @@ impl Admin {
         metrics_process::Collector::default().collect();
         let mut rendered = self.prometheus.render();
         self.scope_series(scopes, &mut rendered);
-        let mut response = Response::new(Full::from(rendered));
-        let format = http::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-        response.headers_mut().insert(header::CONTENT_TYPE, format);
-        response
+        bytes(
+            StatusCode::OK,
+            "text/plain; version=0.0.4; charset=utf-8",
+            rendered,
+        )
     }
 
     /// Series by scope, for a bounded number of scopes. Written here and not through the recorder, which would keep a
@@ -328,20 +390,20 @@ impl Admin {
 }
 
 fn text(status: StatusCode, body: &str) -> Answer {
-    let mut response = Response::new(Full::from(body.to_owned()));
-    *response.status_mut() = status;
-    let format = http::HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, format);
-    response
+    bytes(status, "text/plain; charset=utf-8", body.to_owned())
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Answer {
     // Strings, numbers and lists of them: serializing them can't fail.
     let mut rendered = serde_json::to_vec(body).unwrap_or_default();
     rendered.push(b'\n');
-    let mut response = Response::new(Full::from(rendered));
+    bytes(status, "application/json", rendered)
+}
+
+fn bytes(status: StatusCode, format: &'static str, content: impl Into<Bytes>) -> Answer {
+    let mut response = Response::new(Either::Left(Full::new(content.into())));
     *response.status_mut() = status;
-    let format = http::HeaderValue::from_static("application/json");
+    let format = HeaderValue::from_static(format);
     response.headers_mut().insert(header::CONTENT_TYPE, format);
     response
 }

@@ -50,6 +50,8 @@ pub struct Shared {
     pub header_bytes: usize,
     /// Counters and histograms.
     pub metrics: RequestMetrics,
+    /// The last refusals, for the status page.
+    pub refusals: Arc<refusal::Refusals>,
 }
 
 /// Settings that a reload may change while requests are under way.

@@ -2,6 +2,10 @@
 //!
 //! Bodies are `application/problem+json` (RFC 9457). A `detail` says what the client can do about it.
 
+mod recent;
+
+pub use recent::{Recent, Refusals};
+
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;

@@ -138,6 +138,7 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         in_flight: AtomicUsize::new(0),
         header_bytes: settings.limits.header_bytes,
         metrics: RequestMetrics::new(),
+        refusals: Arc::default(),
     });
     let tls_switch = front_tls
         .as_ref()
@@ -173,6 +174,9 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         holders: admin::Known::new(lease_store.holders()),
         connections: running.counts(),
         certificate: front_tls.clone(),
+        refusals: Arc::clone(&shared.refusals),
+        started: gate.now(),
+        watchers: Arc::default(),
     });
     control.block_on(listen_admin(&settings, &admin))?;
     control.spawn(upkeep(

@@ -1,63 +1,103 @@
-//! A plain page for a person: what the scopes are doing now.
+//! The status page, for a person: what the proxy and its scopes are doing now. Rendered here, in parts that are sent again as they
+//! change; a browser without scripts gets all of it too. Names of scopes and holders come from outside: they are text, and the
+//! page's policy lets no script of theirs run.
 
-use super::{Answer, holders::Held};
-use bytes::Bytes;
-use http::{HeaderValue, Response, header};
-use http_body_util::Full;
+mod parts;
+
+use super::{
+    Answer, bytes,
+    view::{Show, View},
+};
+use http::{HeaderValue, StatusCode, header};
+pub(super) use parts::{Facts, age, parts};
 use std::fmt::Write;
 
-const HEAD: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>\
-<meta http-equiv=refresh content=5><title>Palisade</title><style>:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;\
-margin:2rem auto;max-width:60rem;padding:0 1rem}table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .6rem;\
-border-bottom:1px solid #8884}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}</style><h1>Palisade</h1>";
+/// What a browser may do with it: its own style and script, its own events, and nothing else (CSP Level 3).
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; \
+                      base-uri 'none'; frame-ancestors 'none'";
 
-pub(super) fn page(scopes: &[Held], reasons: &[String]) -> Answer {
-    let mut page = String::from(HEAD);
-    if reasons.is_empty() {
-        page.push_str("<p>Ready.</p>");
-    } else {
-        page.push_str("<p>Not ready:</p><ul>");
-        reasons.iter().for_each(|reason| {
-            let _ = write!(page, "<li>{}</li>", escape(reason));
-        });
-        page.push_str("</ul>");
-    }
-    page.push_str(
-        "<table><thead><tr><th>Scope<th class=n>Floor<th>State<th>Holder<th>Host<th class=n>In flight<th class=n>Settling\
-         <th class=n>Waiting<th class=n>Refused</thead><tbody>",
-    );
-    for held in scopes {
-        let scope = &held.view;
+/// The page with these parts.
+pub(super) fn page(view: &View, parts: &[(&'static str, String)]) -> Answer {
+    let part = |wanted: &str| {
+        let found = parts.iter().find(|(id, _)| *id == wanted);
+        found.map_or("", |(_, html)| html.as_str())
+    };
+    let mut options = String::new();
+    for (show, name, words) in Show::ALL {
+        let selected = if show == view.show { " selected" } else { "" };
         let _ = write!(
-            page,
-            "<tr><td>{}<td class=n>{}<td>{}<td>{}<td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}",
-            escape(&scope.scope),
-            scope
-                .floor
-                .map_or_else(|| "none".to_owned(), |floor| floor.to_string()),
-            if scope.open {
-                "open"
-            } else {
-                "raise under way"
-            },
-            escape(held.holder.as_deref().unwrap_or("-")),
-            escape(held.host.as_deref().unwrap_or("-")),
-            scope.in_flight,
-            scope.settling,
-            scope.waiting,
-            scope.refused,
+            options,
+            "<option value=\"{name}\"{selected}>{words}</option>"
         );
     }
-    page.push_str("</tbody></table></html>\n");
-    let mut response = Response::new(Full::new(Bytes::from(page)));
-    let format = HeaderValue::from_static("text/html; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, format);
-    response
+    let html = include_str!("page/page.html")
+        .replace("{ready}", part("ready"))
+        .replace("{facts}", part("facts"))
+        .replace("{found}", part("found"))
+        .replace("{rows}", part("rows"))
+        .replace("{pages}", part("pages"))
+        .replace("{refusals}", part("refusals"))
+        .replace("{options}", &options)
+        // Last, since what somebody typed may look like one of these.
+        .replace("{search}", &escape(&view.search));
+    let mut answer = asset("text/html; charset=utf-8", html);
+    let fields = answer.headers_mut();
+    fields.insert(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(POLICY),
+    );
+    fields.insert(
+        header::REFERRER_POLICY,
+        HeaderValue::from_static("no-referrer"),
+    );
+    answer
 }
 
+/// The page's style.
+pub(super) fn style() -> Answer {
+    asset(
+        "text/css; charset=utf-8",
+        include_str!("page/page.css").to_owned(),
+    )
+}
+
+/// The page's script.
+pub(super) fn script() -> Answer {
+    asset(
+        "text/javascript; charset=utf-8",
+        include_str!("page/page.js").to_owned(),
+    )
+}
+
+fn asset(format: &'static str, content: String) -> Answer {
+    let mut answer = bytes(StatusCode::OK, format, content);
+    let fields = answer.headers_mut();
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    fields.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    answer
+}
+
+/// Text, so that it is text within an element and within quotes.
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // Could change in which order the rest of a line is read (Unicode, bidirectional controls).
+            c if c.is_control()
+                || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+            {
+                escaped.push('\u{fffd}')
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped
 }

@@ -128,6 +128,7 @@ impl Exchange {
     /// A problem goes to the client.
     pub(super) fn refused<C: Connect>(mut self, refusal: Refusal) -> Response<OutBody<C>> {
         self.end = End::Problem(refusal.problem);
+        self.shared.refusals.note(self.shared.gate.now(), &refusal);
         self.status = Some(refusal.status());
         if let Some(line) = &mut self.line {
             line.highest = refusal.highest;

@@ -7,7 +7,10 @@ use palisade_fence::{Time, Token};
 use palisade_lease::clock::boot;
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -94,6 +97,8 @@ pub struct Place {
     settled: Mutex<Vec<Arc<str>>>,
     /// Why it is not joined.
     away: Mutex<Option<Arc<str>>>,
+    /// Replicas in the group, for people who look.
+    present: AtomicUsize,
     changed: Notify,
 }
 
@@ -130,6 +135,16 @@ impl Place {
     pub fn away(&self) -> Option<Arc<str>> {
         let late = || self.session().is_none().then(|| "its session ended".into());
         lock(&self.away).clone().or_else(late)
+    }
+
+    /// How many replicas the group has.
+    pub fn present(&self) -> usize {
+        self.present.load(Relaxed)
+    }
+
+    /// Says how many there are.
+    pub fn set_present(&self, present: usize) {
+        self.present.store(present, Relaxed);
     }
 
     /// What is left of its session; zero without one.

@@ -205,6 +205,7 @@ impl<'a> Part<'a> {
         });
         let now = boot();
         metrics::gauge!("palisade_replicas").set(self.present.len() as f64);
+        self.member.place.set_present(self.present.len());
         self.watch_the_disk(&standing, now);
         self.put_ack(&standing, now);
         self.forget(now);

@@ -142,6 +142,7 @@ pub async fn run(world: Arc<World>) -> turmoil::Result {
         in_flight: AtomicUsize::new(0),
         header_bytes: 8192,
         metrics: RequestMetrics::new(),
+        refusals: Arc::default(),
     });
     let config = ServerConfig {
         header_timeout: ms(400),
