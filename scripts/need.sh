@@ -64,7 +64,8 @@ need_test() {
 }
 
 # Real clients and stores from PyPI, in a folder of their own. Without them their tests say that they were skipped.
-packages='pyyaml==6.* boto3==1.44.* moto[server]==5.* requests==2.* httpx[http2]==0.28.* wsgidav==4.* cheroot'
+packages='pyyaml==6.* boto3==1.44.* moto[server]==5.* requests==2.* httpx[http2]==0.28.* wsgidav==4.* cheroot
+  influxdb==5.* elasticsearch==8.*'
 need_pip() {
   venv=${CARGO_TARGET_DIR:-target}/venv
   [ "$(cat "$venv/installed" 2>/dev/null)" != "$packages" ] || return 0

@@ -12,7 +12,7 @@ use palisade_lease::{Lease, LeaseOptions, LeaseStore, LeaseUrl};
 use palisade_loadtest::{
     origin::{Origin, Sign, Step},
     proxy::Palisade,
-    servers::{Etcd, exchange, program, wait_for},
+    servers::{Etcd, GIVE_UP, exchange, program, wait_for},
 };
 use std::{
     path::Path,
@@ -21,6 +21,7 @@ use std::{
     thread,
     time::Duration,
 };
+use tokio::time::timeout;
 
 const LEASE: &str = "nightly/report";
 /// Longer than any test takes.
@@ -166,7 +167,20 @@ impl Stage {
 
 async fn write(worker: &mut Worker, line: &str) -> Answer {
     worker.give(line).await.expect("the worker reads");
-    worker.answer().await.expect("the worker answers")
+    answer(worker).await
+}
+
+async fn answer(worker: &mut Worker) -> Answer {
+    let answer = timeout(GIVE_UP, worker.answer()).await;
+    let answer = answer.expect("gave up waiting for the worker's answer");
+    answer.expect("the worker answers")
+}
+
+async fn exit_code(worker: &mut Worker) -> Option<i32> {
+    let end = timeout(GIVE_UP, worker.ended()).await;
+    end.expect("gave up waiting for the worker's end")
+        .unwrap()
+        .code()
 }
 
 /// The lease store is away when the worker writes for the first time, so nobody can say whose its token is; then it is back.
@@ -181,7 +195,7 @@ async fn waits_for_the_lease_store(job: &[String]) {
     worker.give("report").await.unwrap();
     stage.wait_refused("authority-unavailable");
     stage.etcd.start_again().unwrap();
-    let answer = worker.answer().await.unwrap();
+    let answer = answer(&mut worker).await;
     assert_eq!(answer.status, 204, "{}", answer.response);
     assert!(worker.finish().await.unwrap().success());
     // What was refused was sent again, and reached the datastore once.
@@ -199,7 +213,7 @@ async fn loses_patience(job: &[String]) {
     worker.started().await.unwrap();
     let answer = write(&mut worker, "report").await;
     assert_eq!(answer.status, 503, "{}", answer.response);
-    assert_eq!(worker.ended().await.unwrap().code(), Some(69));
+    assert_eq!(exit_code(&mut worker).await, Some(69));
     // The second one was told why it waited, not why the first one was refused.
     assert_eq!(stage.all_refused(), 2);
     assert!(stage.origin.arrivals().is_empty());
@@ -213,7 +227,7 @@ async fn sends_it_once(job: &[String]) {
     // No token at all: 400.
     let mut worker = Worker::start("400", stage.command(job, "one", "/x", 600)).unwrap();
     worker.give("report").await.unwrap();
-    assert_eq!(worker.ended().await.unwrap().code(), Some(1));
+    assert_eq!(exit_code(&mut worker).await, Some(1));
     assert!(stage.origin.arrivals().is_empty());
 
     let later = || vec!["Retry-After: 1".to_owned()];
@@ -230,7 +244,7 @@ async fn sends_it_once(job: &[String]) {
         let mut worker = Worker::start("own", command).unwrap();
         worker.started().await.unwrap();
         assert_eq!(write(&mut worker, "report").await.status, status);
-        assert_eq!(worker.ended().await.unwrap().code(), Some(1), "{path}");
+        assert_eq!(exit_code(&mut worker).await, Some(1), "{path}");
         assert_eq!(stage.origin.arrivals_at(path).len(), 1, "{path}");
     }
 
@@ -244,7 +258,7 @@ async fn sends_it_once(job: &[String]) {
     let answer = write(&mut worker, "report").await;
     assert_eq!(answer.status, 502, "{}", answer.response);
     assert_eq!(answer.header("X-Fence-Outcome"), Some("unknown"));
-    assert_eq!(worker.ended().await.unwrap().code(), Some(1));
+    assert_eq!(exit_code(&mut worker).await, Some(1));
     assert_eq!(stage.origin.arrivals_at("/gone").len(), 1);
     // Only the one with the token that is none.
     assert_eq!(stage.all_refused(), 1);
@@ -292,7 +306,7 @@ async fn stops_when_its_lease_is_lost(job: &[String]) {
     stage
         .etcd
         .ctl(&["del", &format!("/palisade/leases/{LEASE}")]);
-    assert_eq!(worker.ended().await.unwrap().code(), Some(76));
+    assert_eq!(exit_code(&mut worker).await, Some(76));
     sign.give();
     let answer = older.join().unwrap();
     assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");

@@ -94,7 +94,7 @@ async fn pouchdb_has_patience() {
     let (_process, store) = node.store();
     let mut fenced = Fenced::hasty(store, "couchdb.toml", "couchdb/reports").await;
     let url = fenced.url("/reports");
-    fenced.has_patience(|| {
+    fenced.has_patience("first\n", || {
         let mut command = node.command("couchdb_worker.mjs");
         command.args([&*url, "nightly"]);
         command

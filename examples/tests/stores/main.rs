@@ -8,6 +8,7 @@
 )]
 
 mod couchdb;
+mod elasticsearch;
 mod etcd;
 mod influxdb;
 mod redis;

@@ -126,14 +126,14 @@ impl Fenced {
 
     /// A worker with this job follows the rule of the book's page on workers: it has patience with a lease store that is away, and no
     /// more than it was given. The test does its first write, so that the proxy has to ask.
-    pub(crate) fn has_patience(&mut self, job: impl Fn() -> Command + Sync) {
+    pub(crate) fn has_patience(&mut self, input: &str, job: impl Fn() -> Command + Sync) {
         self.etcd.kill();
         let token = self.old.token().get();
-        let (code, said) = work(job().env("FENCE_PATIENCE", "1"), token, "early\n");
+        let (code, said) = work(job().env("FENCE_PATIENCE", "1"), token, input);
         assert_eq!(code, Some(69), "{said}");
         let seen = self.proxy.log().len();
         let worker = std::thread::scope(|scope| {
-            let worker = scope.spawn(|| work(job().env("FENCE_PATIENCE", "600"), token, "first\n"));
+            let worker = scope.spawn(|| work(job().env("FENCE_PATIENCE", "600"), token, input));
             wait_for("a refusal for now", || {
                 let log = self.proxy.log();
                 let refused = log[seen..]
@@ -145,6 +145,16 @@ impl Fenced {
             worker.join().unwrap()
         });
         assert_eq!(worker.0, Some(0), "{}", worker.1);
+    }
+
+    /// POSTs this until it passes the gate: on a hasty proxy a new token may be told to come again.
+    pub(crate) fn opens(&self, token: u64, target: &str, body: &str) {
+        let (token, url) = (header(token), self.url(target));
+        let answer = wait_for("a handover", || {
+            let answer = curl(&["-X", "POST", "-H", &token, "--data-binary", body, &url]);
+            (answer.0 != "503").then_some(answer)
+        });
+        assert_good(&answer);
     }
 
     pub(crate) async fn next(&self) -> Lease {
