@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test chaos bench fmt docs clean soak members lease-soak bench-lease
+.PHONY: help demo clean-demo build release test chaos baselines bench fmt docs clean soak members lease-soak bench-lease
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -32,6 +32,16 @@ chaos: ## ten minutes of faults, then the checker (TIME=1m SEED=7 FAULTS=proxy,s
 	@cargo build --locked --bins -p palisade -p palisade-loadtest
 	@target/debug/palisade-loadtest chaos --time $(or $(TIME),10m) --faults $(or $(FAULTS),all) \
 	  --proxy $(or $(PROXY),palisade) --proxies $(or $(PROXIES),1) --members $(or $(MEMBERS),1) $(if $(SEED),--seed $(SEED)) --history target/history.jsonl --report target/chaos.html
+
+baselines: ## the same faults before proxies that are no fence, and before Palisade, as a table; 4 min each (TIME=1m SEED=7)
+	@scripts/need.sh test
+	@cargo build --locked --bins -p palisade -p palisade-loadtest
+	@rm -f target/baseline-*.jsonl
+	@for proxy in none naive naive-durable nginx haproxy palisade; do \
+	  target/debug/palisade-loadtest chaos --time $(or $(TIME),4m) --seed $(or $(SEED),7) --scopes 1 --workers 4 --show 1 \
+	    --proxy $$proxy --history target/baseline-$$proxy.jsonl || [ $$? = 1 ] || echo "left out: $$proxy"; \
+	done
+	@target/debug/palisade-loadtest table target/baseline-*.jsonl
 
 bench: release ## what a request costs, beside nginx and HAProxy where they are installed; takes some minutes
 	@cargo build --locked --release --bins -p palisade-loadtest

@@ -22,6 +22,22 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// What was in it.
     pub counts: Counts,
+    /// What stood before the datastore, if the history says so.
+    pub proxy: String,
+}
+
+impl Verdict {
+    /// How often a property was broken; `None` if the history has nothing to see it by.
+    pub fn broken(&self, property: Property) -> Option<usize> {
+        let blind = match property {
+            Property::FloorNeverFalls => self.counts.floors == 0,
+            Property::EpochKept => self.counts.epochs == 0,
+            _ => false,
+        };
+        let all = self.violations.iter().filter(|v| v.property == property);
+        let count = all.count();
+        (count > 0 || !blind).then_some(count)
+    }
 }
 
 /// What a history has in it. One without handovers and faults shows nothing.
@@ -95,8 +111,10 @@ impl Checker {
             What::Start {
                 recovers_within_ms,
                 scopes,
+                proxy,
                 ..
             } => {
+                self.verdict.proxy.clone_from(proxy);
                 self.recovers_within = recovers_within_ms * 1_000_000;
                 for scope in scopes {
                     self.scope(scope);

@@ -41,6 +41,8 @@ enum Command {
     Check(CheckArgs),
     /// Writes an HTML report of a chaos run or of a bench
     Report(ReportArgs),
+    /// Puts what came of several histories into a table
+    Table(TableArgs),
     /// A worker of a chaos run
     #[command(hide = true)]
     Worker(Worker),
@@ -155,6 +157,14 @@ struct ReportArgs {
     output: PathBuf,
 }
 
+/// `palisade-loadtest table`.
+#[derive(Debug, Args)]
+struct TableArgs {
+    /// Histories as `chaos` writes them
+    #[arg(required = true)]
+    histories: Vec<PathBuf>,
+}
+
 /// `palisade-loadtest naive`.
 #[derive(Debug, Args)]
 struct NaiveArgs {
@@ -173,6 +183,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => measure(&args),
         Command::Check(args) => check(&args.history, args.show),
         Command::Report(args) => document::of_file(&args.file, &args.output),
+        Command::Table(args) => table(&args.histories),
         Command::Worker(worker) => on_one_thread(worker.work()),
         Command::Naive(args) => {
             on_one_thread(chaos::naive::serve(args.listen, args.upstream, args.file))
@@ -281,6 +292,12 @@ fn check(path: &Path, show: usize) -> Done {
     let verdict = verdict(path)?;
     report::verdict(&verdict, path, show)?;
     Ok(ExitCode::from(u8::from(!verdict.violations.is_empty())))
+}
+
+fn table(histories: &[PathBuf]) -> Done {
+    let verdicts: Result<Vec<_>, _> = histories.iter().map(|path| verdict(path)).collect();
+    report::table(&verdicts?);
+    Ok(ExitCode::SUCCESS)
 }
 
 fn verdict(path: &Path) -> Result<Verdict, Box<dyn Error>> {

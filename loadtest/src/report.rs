@@ -87,11 +87,10 @@ pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Res
     }
     println!("\n{:<64} violations  per 1,000 handovers", "property");
     for property in Property::ALL {
-        let broken = of(verdict, property);
-        if property == Property::FloorNeverFalls && counts.floors == 0 {
-            println!("{:<64} {:>10}", property.to_string(), "not looked at");
+        let Some(broken) = verdict.broken(property) else {
+            println!("{:<64} not looked at", property.to_string());
             continue;
-        }
+        };
         println!(
             "{:<64} {broken:>10}  {:>19.1}",
             property.to_string(),
@@ -174,10 +173,24 @@ pub(crate) fn flood(sides: &[Side]) {
     }
 }
 
-/// The violations of one property.
-fn of(verdict: &Verdict, property: Property) -> usize {
-    let all = verdict.violations.iter();
-    all.filter(|v| v.property == property).count()
+/// Several runs beside each other, as a table of Markdown.
+pub(crate) fn table(verdicts: &[Verdict]) {
+    println!(
+        "| before the datastore | handovers | P1 | P6 | P4 and P5 | all others | P1 per 1,000 handovers |"
+    );
+    println!("| --- | --- | --- | --- | --- | --- | --- |");
+    for verdict in verdicts {
+        let of = |property| verdict.broken(property).unwrap_or(0);
+        let (order, reads) = (of(Property::Order), of(Property::ReadSeesAll));
+        let twice = of(Property::AppliedOnce) + of(Property::UnknownAtMostOnce);
+        let others = verdict.violations.len() - order - reads - twice;
+        let handovers = verdict.counts.handovers;
+        println!(
+            "| {} | {handovers} | {order} | {reads} | {twice} | {others} | {:.0} |",
+            verdict.proxy,
+            per_thousand(order, handovers)
+        );
+    }
 }
 
 /// Violations per 1,000 handovers.

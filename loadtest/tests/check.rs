@@ -46,6 +46,46 @@ fn a_bad_one_exits_with_1_and_says_what_broke_what() {
 }
 
 #[test]
+fn what_there_was_nothing_to_see_by_is_not_called_kept() {
+    let (_, out, _) = check(GOOD);
+    for property in ["P7 ", "P10 "] {
+        let line = out.lines().find(|line| line.starts_with(property));
+        assert!(line.unwrap().ends_with("not looked at"), "{out}");
+    }
+    let floor = r#"{"at":6,"event":"floor","scope":"s","floor":9}"#;
+    let (_, out, _) = check(&format!("{GOOD}{floor}\n"));
+    let line = out.lines().find(|line| line.starts_with("P7 "));
+    assert!(line.unwrap().ends_with("0.0"), "{out}");
+}
+
+#[test]
+fn several_histories_make_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = r#"{"at":0,"event":"start","seed":1,"proxy":"PROXY","recovers_within_ms":1,"scopes":["s"]}"#;
+    let write = |name: &str, rest: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("{}\n{rest}", start.replace("PROXY", name))).unwrap();
+        path
+    };
+    let output = Command::new(program("palisade-loadtest"))
+        .arg("table")
+        .arg(write("palisade", GOOD))
+        .arg(write("naive", &format!("{GOOD}{LATE}\n")))
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    let out = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<&str> = out.lines().skip(2).collect();
+    assert_eq!(
+        rows,
+        [
+            "| palisade | 1 | 0 | 0 | 0 | 0 | 0 |",
+            "| naive | 1 | 1 | 0 | 0 | 0 | 1000 |"
+        ]
+    );
+}
+
+#[test]
 fn what_is_no_history_is_an_error_with_its_line() {
     let (code, out, error) = check(&format!("{GOOD}nothing\n"));
     assert_eq!((code, out.as_str()), (Some(74), ""));

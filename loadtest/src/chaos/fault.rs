@@ -201,8 +201,9 @@ impl Fault {
             ClockJump => &[On::Clock],
             EtcdStop | EtcdKill | EtcdRestart | EtcdLeader | EtcdQuorum | EtcdCompact
             | EtcdFull | EtcdRestoreAhead => &[On::Etcd],
-            // What the operator makes sure of: that every proxy is there to see it, and that no job runs before they have.
-            EtcdRestore => &[On::Etcd, On::Leases, On::Proxy, On::Worker],
+            // What the operator makes sure of: that every proxy is there to see it and can write it down, and that no job runs
+            // before they have.
+            EtcdRestore => &[On::Etcd, On::Leases, On::Proxy, On::Disk, On::Worker],
             FrontCut | FrontHold | FrontHalfOpen | FrontCutAfter | FrontEat => &[On::Front],
             BackCut | BackHold | BackHalfOpen | BackCutAfter | BackEat => &[On::Back],
             LeasesCut | LeasesHold | LeasesHalfOpen | LeasesCutAfter | LeasesEat => &[On::Leases],

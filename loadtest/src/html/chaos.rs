@@ -109,22 +109,11 @@ fn summary(run: &Timeline, page: &mut Page) {
 }
 
 fn checked(run: &Timeline, page: &mut Page) {
-    let counts = &run.verdict.counts;
     let rows: Vec<_> = Property::ALL
         .into_iter()
         .map(|property| {
-            let broken = run
-                .verdict
-                .violations
-                .iter()
-                .filter(|violation| violation.property == property)
-                .count();
-            let unseen = property == Property::FloorNeverFalls && counts.floors == 0;
-            let broken = if unseen {
-                "not looked at".to_owned()
-            } else {
-                broken.to_string()
-            };
+            let broken = run.verdict.broken(property);
+            let broken = broken.map_or("not looked at".to_owned(), |count| count.to_string());
             vec![property.to_string(), broken]
         })
         .collect();
