@@ -29,6 +29,7 @@ use palisade_fence::{Clearance, Time};
 use palisade_lease::clock::boot;
 use part::Part;
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -125,8 +126,8 @@ struct Member {
 enum Over {
     /// It is told to leave.
     Leave(Joined),
-    /// Its session has ended.
-    Lost(&'static str),
+    /// Its session has ended; with the other members that it knew.
+    Lost(&'static str, BTreeSet<Arc<str>>),
 }
 
 impl Member {
@@ -134,6 +135,7 @@ impl Member {
         let mut link = Link::new(self.etcd.clone());
         let mut pause = PAUSE.0;
         let mut told = false;
+        let mut known = BTreeSet::new();
         loop {
             tokio::select! {
                 biased;
@@ -144,9 +146,13 @@ impl Member {
             match self.join(&mut link).await {
                 Ok(joined) => {
                     (pause, told) = (PAUSE.0, false);
-                    match Part::new(&self, joined).run().await {
+                    match Part::new(&self, joined, std::mem::take(&mut known))
+                        .run()
+                        .await
+                    {
                         Over::Leave(joined) => return self.leave(joined).await,
-                        Over::Lost(why) => {
+                        Over::Lost(why, others) => {
+                            known = others;
                             tracing::error!(
                                 "{why}: fenced requests get session-expired until this replica has joined anew"
                             );

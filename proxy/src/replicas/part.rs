@@ -35,6 +35,10 @@ pub(super) struct Part<'a> {
     group: Group,
     /// Who has a session, this replica included.
     present: BTreeSet<Arc<str>>,
+    /// All other members, as far as this process knows: those of its sessions before, too.
+    known: BTreeSet<Arc<str>>,
+    /// Those of them that were not there any more when everything was read, without anybody having seen them leave.
+    missing: BTreeSet<Arc<str>>,
     /// What the own key says.
     acked: Ack,
     /// The newest grant that was taken in, or the revision at which everything was read: what an ack is for.
@@ -54,7 +58,8 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    pub(super) fn new(member: &'a Member, joined: Joined) -> Self {
+    /// With the other members that this process knows of.
+    pub(super) fn new(member: &'a Member, joined: Joined, known: BTreeSet<Arc<str>>) -> Self {
         let fitness = Fitness::new();
         let keeper = Keeper {
             etcd: member.etcd.clone(),
@@ -86,6 +91,8 @@ impl<'a> Part<'a> {
         Self {
             group: Group::new(joined.id.clone(), wait_out),
             present: BTreeSet::new(),
+            known,
+            missing: BTreeSet::new(),
             acked: Ack::default(),
             granted: 0,
             puts: Arc::new(puts),
@@ -111,7 +118,7 @@ impl<'a> Part<'a> {
         match over {
             Some(why) => {
                 self.joined.session.end();
-                Over::Lost(why)
+                Over::Lost(why, self.known)
             }
             None => Over::Leave(self.joined),
         }
@@ -159,17 +166,42 @@ impl<'a> Part<'a> {
     }
 
     /// Everything at one revision: at the join, and after a gap in the watch.
-    fn read(&mut self, all: All) {
-        self.member.gate.joined(all.revision, all.grants);
+    fn read(&mut self, mut all: All) {
+        let grants = std::mem::take(&mut all.grants);
+        self.member.gate.joined(all.revision, grants);
         self.present = all.replicas.iter().map(|(id, _)| id.clone()).collect();
+        let now = self.miss_some(&mut all);
         self.group
-            .read(all.revision, &all.members, &all.replicas, boot());
+            .read(all.revision, &all.members, &all.replicas, now);
         self.granted = self.granted.max(all.revision);
         if !self.serving {
             self.serving = true;
             tracing::info!(id = %self.joined.id, revision = all.revision, others = self.group.others(), "joined the group");
             self.member.place.joined(self.joined.session.clone());
         }
+    }
+
+    /// Takes members that are not there any more for such whose session is about to end, and gives the moment that counts as its end.
+    ///
+    /// They may have left in order. But an etcd that was restored from a snapshot with its revision pushed ahead, which looks like
+    /// one whose history was compacted, does not know who joined after the snapshot; those may still be writing. Each has lost
+    /// its session at the latest once the whole of it has passed since etcd was away.
+    fn miss_some(&mut self, all: &mut All) -> Time {
+        let there: BTreeSet<_> = self.present.iter().chain(&all.members).cloned().collect();
+        let missing = self.known.difference(&there).cloned();
+        let missing: BTreeSet<_> = missing.collect();
+        self.known = &there | &missing;
+        self.known.remove(&self.joined.id);
+        if missing.is_empty() {
+            return boot();
+        }
+        tracing::warn!(
+            members = missing.len(),
+            "members that nobody has seen leave are not there any more: new holders wait until nothing of them can be applied"
+        );
+        all.members.extend(missing.iter().cloned());
+        self.missing.extend(missing);
+        boot().after(self.member.options.session_ttl)
     }
 
     fn change(&mut self, change: Change) {
@@ -179,16 +211,29 @@ impl<'a> Part<'a> {
                 self.granted = self.granted.max(token.get());
             }
             Change::Released(scope) => self.member.gate.released(&scope),
-            Change::Member(id) => self.group.member_put(&id),
-            Change::MemberGone(id) => self.group.member_deleted(&id),
+            Change::Member(id) => {
+                self.group.member_put(&id);
+                self.knows(&id);
+            }
+            Change::MemberGone(id) => {
+                self.group.member_deleted(&id);
+                self.known.remove(&id);
+            }
             Change::Replica(id, ack) => {
                 self.group.acked(&id, ack);
+                self.knows(&id);
                 self.present.insert(id);
             }
             Change::ReplicaGone(id) => {
                 self.group.session_gone(&id, boot());
                 self.present.remove(&id);
             }
+        }
+    }
+
+    fn knows(&mut self, id: &Arc<str>) {
+        if *id != self.joined.id {
+            self.known.insert(Arc::clone(id));
         }
     }
 
@@ -277,6 +322,11 @@ impl<'a> Part<'a> {
         let members = self.group.waited_out(now);
         if members.is_empty() {
             return;
+        }
+        // No key of theirs is there whose end could be seen.
+        for id in members.iter().filter(|id| self.missing.remove(*id)) {
+            self.group.member_deleted(id);
+            self.known.remove(id);
         }
         self.forget_at = now.after(FORGET);
         tracing::info!(

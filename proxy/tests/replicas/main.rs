@@ -14,6 +14,7 @@ mod client;
 mod crowd;
 mod handover;
 mod lost;
+mod restored;
 mod setup;
 #[path = "../fault/stage.rs"]
 #[allow(dead_code, reason = "shared with tests that use more of it")]
