@@ -177,6 +177,7 @@ impl Checker {
                 scope,
                 floor,
                 proxy,
+                open,
             } => {
                 counts.floors += 1;
                 if !self.looked_at.contains(proxy) {
@@ -184,7 +185,7 @@ impl Checker {
                     counts.proxies += 1;
                 }
                 let scope = self.scope(scope);
-                let found = self.scopes[scope].floor(line, *proxy, *floor);
+                let found = self.scopes[scope].floor(line, *proxy, (*floor, *open));
                 self.verdict.violations.extend(found);
             }
             What::Frozen { proxy } => self.epochs.entry(*proxy).or_default().frozen(line),

@@ -106,7 +106,7 @@ pub enum What {
         #[serde(default = "first")]
         proxy: u64,
     },
-    /// What a proxy says is the scope's floor.
+    /// What a proxy says is the scope's floor, or will be once a raise that is under way is done.
     Floor {
         /// The scope.
         scope: String,
@@ -115,6 +115,9 @@ pub enum What {
         /// The number of the proxy, from 1. Each of several replicas has its own floors.
         #[serde(default = "first")]
         proxy: u64,
+        /// Whether it has opened. Until then nothing was let in by it, and a crash may take it back.
+        #[serde(default = "opened")]
+        open: bool,
     },
     /// A proxy says that it does not trust the lease store any more: it lets nothing in.
     Frozen {
@@ -153,6 +156,11 @@ pub enum What {
 /// The proxy of a history that does not tell them apart.
 fn first() -> u64 {
     1
+}
+
+/// The floors of a history that does not say.
+fn opened() -> bool {
+    true
 }
 
 /// What a request does.

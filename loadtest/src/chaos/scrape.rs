@@ -38,6 +38,7 @@ impl Scraper {
                             scope,
                             floor,
                             proxy,
+                            open: state.open,
                         });
                     }
                 }

@@ -18,7 +18,7 @@ pub enum Property {
     UnknownAtMostOnce,
     /// A fenced read sees everything with a smaller token that is ever applied (G3).
     ReadSeesAll,
-    /// The floor of a scope never falls, and is not below what was applied (G1).
+    /// The floor of a scope never falls once it has opened, and is not below what was applied (G1).
     FloorNeverFalls,
     /// After the faults have stopped, the holder succeeds.
     Recovers,
@@ -57,7 +57,9 @@ impl Property {
             Self::AppliedOnce => "nothing is applied twice",
             Self::UnknownAtMostOnce => "what is unknown is applied at most once",
             Self::ReadSeesAll => "a fenced read sees all that older tokens ever apply",
-            Self::FloorNeverFalls => "the floor never falls and is not below what was applied",
+            Self::FloorNeverFalls => {
+                "an opened floor never falls and is not below what was applied"
+            }
             Self::Recovers => "once the faults have stopped the holder succeeds",
             Self::AnsweredIsApplied => "what was answered with success was applied by then",
             Self::EpochKept => "a frozen proxy, and a new epoch, let nothing older in",

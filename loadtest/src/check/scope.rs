@@ -23,8 +23,10 @@ pub(super) struct Scope {
 /// What is known of a scope's floor at one proxy.
 #[derive(Debug, Default)]
 struct Floor {
-    /// The highest that was seen, and the line of the last look.
-    seen: Option<(u64, u64)>,
+    /// The highest that had opened, and the line of the last look at it.
+    opened: Option<(u64, u64)>,
+    /// The line of the last look.
+    looked: Option<u64>,
     /// The write with the highest token that was applied through this proxy.
     newest: Option<Write>,
 }
@@ -137,21 +139,28 @@ impl Scope {
         })
     }
 
-    pub(super) fn floor(&mut self, line: u64, proxy: u64, floor: u64) -> Option<Violation> {
+    pub(super) fn floor(
+        &mut self,
+        line: u64,
+        proxy: u64,
+        (floor, open): (u64, bool),
+    ) -> Option<Violation> {
         let known = self.proxies.entry(proxy).or_default();
-        let before = known.seen;
-        if before.is_none_or(|(highest, _)| floor >= highest) {
-            known.seen = Some((floor, line));
+        let (opened, looked) = (known.opened, known.looked.replace(line));
+        if open && opened.is_none_or(|(highest, _)| floor >= highest) {
+            known.opened = Some((floor, line));
         }
         let scope = &self.name;
-        let (says, other) = match (before, known.newest) {
+        let (says, other) = match (opened, known.newest) {
             (Some((highest, at)), _) if floor < highest => (
-                format!("the floor of `{scope}` at proxy {proxy} fell from {highest} to {floor}."),
+                format!(
+                    "the floor of `{scope}` at proxy {proxy} had opened at {highest} and fell to {floor}."
+                ),
                 at,
             ),
             // This look began after the one before had ended: what had been applied by then must show in it.
             (_, Some(newest))
-                if floor < newest.token && before.is_some_and(|(_, at)| at > newest.line) =>
+                if floor < newest.token && looked.is_some_and(|looked| looked > newest.line) =>
             {
                 (
                     format!(

@@ -101,6 +101,7 @@ fn floor_at(proxy: u64, floor: u64) -> What {
         scope: "s".into(),
         floor,
         proxy,
+        open: true,
     }
 }
 
@@ -274,6 +275,20 @@ fn p7_a_look_that_began_before_the_write_is_no_violation() {
     assert_eq!(found(history), []);
 }
 
+/// A raise that a full disk has kept from being written down is taken back by a crash: nothing was let in by it.
+#[test]
+fn p7_what_has_not_opened_may_be_taken_back() {
+    let raise = What::Floor {
+        scope: "s".into(),
+        floor: 9,
+        proxy: 1,
+        open: false,
+    };
+    assert_eq!(found(vec![floor(5), raise.clone(), floor(5)]), []);
+    let below = vec![floor(5), raise, floor(4)];
+    assert_eq!(found(below), [(7, vec![1, 3])]);
+}
+
 /// Each replica has its own floors: one that is behind is no violation, one that falls is, whichever it is.
 #[test]
 fn p7_is_about_each_proxy() {
@@ -294,7 +309,11 @@ fn p7_is_about_each_proxy() {
     ];
     let verdict = check(falls);
     assert_eq!(verdict.violations[0].lines, [1, 3]);
-    assert!(verdict.violations[0].says.contains("at proxy 2 fell"));
+    assert!(
+        verdict.violations[0]
+            .says
+            .contains("at proxy 2 had opened at 9 and fell to 8")
+    );
     let through_the_second = What::Applied {
         id: 1,
         scope: "s".into(),
