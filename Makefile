@@ -1,7 +1,7 @@
 # Everything a person types. Each target installs what it needs on Debian or Ubuntu, saying first what; the Rust
 # toolchain (https://rustup.rs) is the one thing to bring along.
 
-.PHONY: help demo clean-demo build release test chaos baselines bench fmt docs clean soak members lease-soak bench-lease
+.PHONY: help demo clean-demo build release test chaos baselines bench fmt docs clean soak members lease-soak bench-lease deb
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 22
@@ -22,6 +22,9 @@ build: ## a debug build of every program, in target/debug
 release: ## the programs as they are meant to run, in target/release (slow: whole-program optimisation)
 	@scripts/need.sh build
 	@cargo build --locked --release --bins -p palisade -p palisade-lease
+
+deb: release ## Debian packages of both programs, in target/debian
+	@scripts/deb.sh
 
 test: ## every check there is; the same that CI runs
 	@scripts/need.sh test

@@ -59,19 +59,21 @@ need_test() {
   # The status page, as a person sees it.
   likes chromium command -v chromium
   likes chromium-driver command -v chromedriver
+  # What looks at the units.
+  likes systemd command -v systemd-analyze
   # A wall clock that jumps.
   likes faketime command -v faketime
 }
 
 # Real clients and stores from PyPI, in a folder of their own. Without them their tests say that they were skipped.
 packages='pyyaml==6.* boto3==1.44.* moto[server]==5.* requests==2.* httpx[http2]==0.28.* wsgidav==4.* cheroot
-  influxdb==5.* elasticsearch==8.*'
+  influxdb==5.* elasticsearch==8.* kubernetes-validate==1.37.*'
 need_pip() {
   venv=${CARGO_TARGET_DIR:-target}/venv
   [ "$(cat "$venv/installed" 2>/dev/null)" != "$packages" ] || return 0
   echo "Installing by pip into $venv: $packages"
   # shellcheck disable=SC2086 # the packages are meant to be split
-  if python3 -m venv "$venv" && "$venv/bin/pip" install --quiet --disable-pip-version-check $packages; then
+  if python3 -m venv "$venv" && "$venv/bin/python" -m pip install --quiet --disable-pip-version-check $packages; then
     echo "$packages" >"$venv/installed"
   else
     echo 'pip could not install them; the tests that need them will be skipped.' >&2

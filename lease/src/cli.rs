@@ -69,6 +69,11 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages
+    Man {
+        /// The folder to write them to
+        dir: PathBuf,
+    },
 }
 
 /// What happens to the job when its lease is lost.

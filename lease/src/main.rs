@@ -56,6 +56,12 @@ async fn command(command: Command) -> ExitCode {
             );
             return ExitCode::SUCCESS;
         }
+        Command::Man { dir } => {
+            return match clap_mangen::generate_to(Cli::command(), &dir) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => Outcome::System(format!("{}: {error}", dir.display())).finish(),
+            };
+        }
         Command::List {
             store,
             prefix,

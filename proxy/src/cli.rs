@@ -3,7 +3,11 @@
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 use clap_complete::Shell;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use std::{ffi::OsString, io::Write};
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 use crate::{
     config::{ConfigError, ConfigErrors, Settings, SettingsArgs, StateArgs},
@@ -57,10 +61,17 @@ pub enum Command {
     Settle(SettleArgs),
     /// Goes on with a lease store that was restored or replaced
     NewEpoch(NewEpochArgs),
+    /// Says whether the running proxy is ready: exit 0, or 1 with the reasons, or 69 if there is none
+    Health(StateArgs),
     /// Prints a completion script
     Completions {
         /// For which shell
         shell: Shell,
+    },
+    /// Writes the manual pages
+    Man {
+        /// The folder to write them to
+        dir: PathBuf,
     },
 }
 
@@ -209,6 +220,14 @@ pub fn completions(shell: Shell, to: &mut impl Write) {
         "palisade",
         to,
     );
+}
+
+/// `palisade man`.
+///
+/// # Errors
+/// If they can't be written.
+pub fn man(dir: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(<Cli as clap::CommandFactory>::command(), dir)
 }
 
 #[cfg(test)]

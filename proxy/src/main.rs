@@ -60,10 +60,15 @@ fn command(command: Command) -> u8 {
             )
         }
         Command::NewEpoch(args) => new_epoch(&args),
+        Command::Health(state) => control(&state, Method::GET, "/readyz", |_| "ready\n".to_owned()),
         Command::Completions { shell } => {
             cli::completions(shell, &mut std::io::stdout().lock());
             exit::OK
         }
+        Command::Man { dir } => match cli::man(&dir) {
+            Ok(()) => exit::OK,
+            Err(error) => fail(exit::FAILED, &format!("{}: {error}", dir.display())),
+        },
     }
 }
 
