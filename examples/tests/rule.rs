@@ -94,25 +94,37 @@ struct Stage {
 
 impl Stage {
     fn set() -> Self {
-        Self::with("60s")
+        let mut stage = Self::without_proxy("60s");
+        stage.proxy.start().unwrap();
+        stage
     }
 
     /// One where a request that has to wait for a handover, or for the lease store, is soon told so.
     fn hasty() -> Self {
-        Self::with("100ms")
+        let mut stage = Self::without_proxy("100ms");
+        stage.proxy.start().unwrap();
+        stage
     }
 
-    fn with(drain_timeout: &str) -> Self {
+    /// A hasty one whose lease store has gone away with a lease that the proxy has not heard of: its watch would have told it.
+    async fn away() -> (Self, Lease) {
+        let mut stage = Self::without_proxy("100ms");
+        let lease = stage.lease().await;
+        stage.etcd.kill();
+        stage.proxy.start().unwrap();
+        (stage, lease)
+    }
+
+    fn without_proxy(drain_timeout: &str) -> Self {
         let etcd = Etcd::start().unwrap();
         let origin = Origin::tcp().unwrap();
-        let mut proxy = Palisade::new(&origin.url())
+        let proxy = Palisade::new(&origin.url())
             .unwrap()
             .set("leases", etcd.url())
             .set("scope", LEASE)
             .set("fence.abort_after", "100ms")
             .set("fence.settle", "100ms")
             .set("fence.drain_timeout", drain_timeout);
-        proxy.start().unwrap();
         let store = palisade_lease::open(&etcd.url().parse::<LeaseUrl>().unwrap()).unwrap();
         Self {
             etcd,
@@ -185,9 +197,7 @@ async fn exit_code(worker: &mut Worker) -> Option<i32> {
 
 /// The lease store is away when the worker writes for the first time, so nobody can say whose its token is; then it is back.
 async fn waits_for_the_lease_store(job: &[String]) {
-    let mut stage = Stage::hasty();
-    let lease = stage.lease().await;
-    stage.etcd.kill();
+    let (mut stage, lease) = Stage::away().await;
     let token = lease.token().to_string();
     let command = stage.command(job, &token, "/x", 600);
     let mut worker = Worker::start("waits", command).unwrap();
@@ -205,9 +215,7 @@ async fn waits_for_the_lease_store(job: &[String]) {
 
 /// The same, and it does not come back while the worker has patience: `Retry-After: 1` and one second of it are two tries.
 async fn loses_patience(job: &[String]) {
-    let mut stage = Stage::hasty();
-    let lease = stage.lease().await;
-    stage.etcd.kill();
+    let (mut stage, lease) = Stage::away().await;
     let token = lease.token().to_string();
     let mut worker = Worker::start("gives up", stage.command(job, &token, "/x", 1)).unwrap();
     worker.started().await.unwrap();

@@ -92,7 +92,7 @@ async fn couchdb_by_pouchdb() {
 async fn pouchdb_has_patience() {
     let Some(node) = Node::new() else { return };
     let (_process, store) = node.store();
-    let mut fenced = Fenced::hasty(store, "couchdb.toml", "couchdb/reports").await;
+    let mut fenced = Fenced::away(store, "couchdb.toml", "couchdb/reports").await;
     let url = fenced.url("/reports");
     fenced.has_patience("first\n", || {
         let mut command = node.command("couchdb_worker.mjs");
@@ -220,6 +220,19 @@ async fn couchdb_by_replication() {
     let (code, said) = run(old);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("1 documents written"), "{said}");
+    // The source was only read.
+    let log = fenced.proxy.log();
+    let written = log
+        .iter()
+        .filter(|line| line.get("kind").is_some_and(|kind| kind == "write"));
+    let scopes: Vec<_> = written
+        .filter_map(|line| line.get("scope")?.as_str())
+        .collect();
+    assert!(
+        scopes.iter().all(|scope| *scope == "couchdb/reports"),
+        "{scopes:?}"
+    );
+    drop(log);
     let new = fenced.next().await.token().get();
     assert_good(&send("PUT", &direct("/drafts/b"), 1, r#"{"text":"b"}"#));
     // Nothing of the new lease has come by yet: its first request is what closes the old one's.

@@ -23,7 +23,7 @@ async fn elasticsearch_by_its_client() {
     origin.always(target, vec![Step::ReadBody, Step::Apply, made]);
     let gone = "/reports/_doc/gone";
     origin.always(gone, vec![Step::ReadBody, Step::Apply, Step::Reset]);
-    let mut fenced = Fenced::hasty(origin.address(), "elasticsearch.toml", "elasticsearch").await;
+    let mut fenced = Fenced::away(origin.address(), "elasticsearch.toml", "elasticsearch").await;
     let url = fenced.url("");
     let worker = |document: &str| {
         let mut command = Command::new(&python);

@@ -91,7 +91,7 @@ async fn influxdb_by_its_client() {
     let Some(python) = brought("venv/bin/python") else {
         return;
     };
-    let mut fenced = Fenced::hasty(store, "influxdb.toml", "influxdb").await;
+    let mut fenced = Fenced::away(store, "influxdb.toml", "influxdb").await;
     let address = fenced.proxy.address().to_string();
     let job = || {
         let mut command = Command::new(&python);

@@ -87,7 +87,7 @@ async fn s3_by_boto3() {
 #[tokio::test(flavor = "multi_thread")]
 async fn boto3_has_patience() {
     let Some(moto) = Moto::start() else { return };
-    let mut fenced = Fenced::hasty(moto.store, "s3.toml", "s3/reports").await;
+    let mut fenced = Fenced::away(moto.store, "s3.toml", "s3/reports").await;
     let endpoint = fenced.url("");
     fenced.has_patience("first\n", || moto.worker(&endpoint));
     assert_eq!(moto.stored(), "first");
@@ -147,6 +147,8 @@ else:
         curl(&[&plain[..], headers, &[url]].concat())
     };
     assert_eq!(put(&[], "late").0, "428");
+    let begin = fenced.url("/reports/nightly?uploads");
+    assert_eq!(curl(&["-X", "POST", &begin]).0, "428");
     let new = fenced.next().await.token().get();
     let second = header(new);
     assert_good(&put(&["-H", &second], "second"));

@@ -11,6 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 /// A program of the store on a port of its own, once it answers.
@@ -94,27 +95,39 @@ pub(crate) struct Fenced {
 
 impl Fenced {
     pub(crate) async fn new(upstream: SocketAddr, routes: &str, lease: &str) -> Self {
-        Self::with("60s", upstream, routes, lease).await
+        let mut fenced = Self::without_proxy("60s", upstream, routes, lease).await;
+        fenced.proxy.start().unwrap();
+        fenced
     }
 
-    /// One where a request that has to wait for the lease store is soon told so.
-    pub(crate) async fn hasty(upstream: SocketAddr, routes: &str, lease: &str) -> Self {
-        Self::with("100ms", upstream, routes, lease).await
+    /// One whose lease store is away, and was so before the proxy could hear of the lease by its watch. A request that has to wait is
+    /// soon told so.
+    pub(crate) async fn away(upstream: SocketAddr, routes: &str, lease: &str) -> Self {
+        let mut fenced = Self::without_proxy("100ms", upstream, routes, lease).await;
+        fenced.etcd.kill();
+        fenced.proxy.start().unwrap();
+        fenced
     }
 
-    async fn with(drain_timeout: &str, upstream: SocketAddr, routes: &str, lease: &str) -> Self {
+    async fn without_proxy(
+        drain_timeout: &str,
+        upstream: SocketAddr,
+        routes: &str,
+        lease: &str,
+    ) -> Self {
         let etcd = Etcd::start().unwrap();
         let routes = example("routes").join(routes);
-        let mut proxy = Palisade::new(&format!("http://{upstream}"))
+        let proxy = Palisade::new(&format!("http://{upstream}"))
             .unwrap()
             .set("leases", etcd.url())
             .set("routes_file", routes.display())
             .set("fence.abort_after", "100ms")
             .set("fence.settle", "100ms")
             .set("fence.drain_timeout", drain_timeout);
-        proxy.start().unwrap();
         let store = palisade_lease::open(&etcd.url().parse::<LeaseUrl>().unwrap()).unwrap();
-        let old = store.acquire(lease, LeaseOptions::default()).await.unwrap();
+        // Longer than any test takes, also while the lease store is away.
+        let options = LeaseOptions::with_ttl(Duration::from_secs(600));
+        let old = store.acquire(lease, options).await.unwrap();
         Self {
             etcd,
             store,
@@ -125,9 +138,8 @@ impl Fenced {
     }
 
     /// A worker with this job follows the rule of the book's page on workers: it has patience with a lease store that is away, and no
-    /// more than it was given. The test does its first write, so that the proxy has to ask.
+    /// more than it was given.
     pub(crate) fn has_patience(&mut self, input: &str, job: impl Fn() -> Command + Sync) {
-        self.etcd.kill();
         let token = self.old.token().get();
         let (code, said) = work(job().env("FENCE_PATIENCE", "1"), token, input);
         assert_eq!(code, Some(69), "{said}");
