@@ -85,14 +85,14 @@ pub(crate) fn verdict(verdict: &Verdict, history: &Path, show: usize) -> io::Res
     if verdict.violations.len() > show {
         println!("\n... and {} more", verdict.violations.len() - show);
     }
-    println!("\n{:<64} violations  per 1,000 handovers", "property");
+    println!("\n{:<68} violations  per 1,000 handovers", "property");
     for property in Property::ALL {
         let Some(broken) = verdict.broken(property) else {
-            println!("{:<64} not looked at", property.to_string());
+            println!("{:<68} not looked at", property.to_string());
             continue;
         };
         println!(
-            "{:<64} {broken:>10}  {:>19.1}",
+            "{:<68} {broken:>10}  {:>19.1}",
             property.to_string(),
             per_thousand(broken, counts.handovers)
         );
