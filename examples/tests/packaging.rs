@@ -206,9 +206,9 @@ fn what_the_debian_packages_hold_is_there() {
 fn the_image_runs_as_nobody_and_asks_itself_how_it_is() {
     let file = packaging("docker/Dockerfile");
     let last = |word: &str| {
-        let lines = file.lines().filter(|line| line.starts_with(word));
+        let mut lines = file.lines().filter(|line| line.starts_with(word));
         lines
-            .last()
+            .next_back()
             .unwrap_or_else(|| panic!("no {word}"))
             .to_owned()
     };
