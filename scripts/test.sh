@@ -21,14 +21,14 @@ step() {
 
 scripts_parse() {
   local script
-  for script in scripts/*.sh examples/shell/*.sh .ci/run; do
+  for script in scripts/*.sh examples/shell/*.sh packaging/debian/p* .ci/run; do
     case $(head -n 1 "$script") in
       *bash*) bash -n "$script" ;;
       *) sh -n "$script" ;;
     esac || return
   done
   if command -v shellcheck >/dev/null; then
-    shellcheck scripts/*.sh examples/shell/*.sh .ci/run
+    shellcheck scripts/*.sh examples/shell/*.sh packaging/debian/p* .ci/run
   fi
 }
 

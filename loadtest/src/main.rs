@@ -98,7 +98,7 @@ struct ChaosArgs {
 /// `palisade-loadtest bench`.
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// Other proxies to compare with: nginx, haproxy
+    /// What to compare with: nginx, haproxy, palisade-unix (a unix socket to the datastore), direct (no proxy)
     #[arg(long, value_delimiter = ',')]
     versus: Vec<bench::Kind>,
     /// What the requests do: get, put-1k, put-64k, put-1024k, ...
@@ -123,6 +123,9 @@ struct BenchArgs {
     /// Count system calls too, with strace
     #[arg(long)]
     syscalls: bool,
+    /// Everything on one core: what a proxy adds to the latency of one connection, without the time that waking up another core takes
+    #[arg(long)]
+    one_core: bool,
     /// Measure so many handovers instead: from the release to the answer of the next holder's first write
     #[arg(long, value_name = "N", conflicts_with_all = ["versus", "rate", "syscalls"])]
     handovers: Option<u64>,
@@ -257,6 +260,7 @@ fn measure(args: &BenchArgs) -> Done {
         loads,
         rounds: args.rounds,
         syscalls: args.syscalls,
+        one_core: args.one_core,
     };
     let load_average = bench::record::load_average();
     let rows = bench::run(&bench, |round, load, kind| {

@@ -23,6 +23,7 @@ fn a_run_gives_figures_for_each_load_and_round() {
         loads: vec![load(Work::Get), load(Work::Put(1)), load(Work::Put(256))],
         rounds: 2,
         syscalls: false,
+        one_core: false,
     };
     let rows = bench::run(&bench, |_, _, _| {}).unwrap();
     assert_eq!(rows.len(), 3);

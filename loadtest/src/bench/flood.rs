@@ -62,8 +62,8 @@ pub fn run(rate: f64, time: Duration, rounds: usize) -> Result<Vec<Side>, Box<dy
 
 async fn flood(rate: f64, time: Duration, rounds: usize) -> Result<Vec<Side>, Box<dyn Error>> {
     let etcd = Etcd::start()?;
-    let (upstream, _serving) = sink::start().await?;
-    let mut palisade = Palisade::new(&format!("http://{upstream}"))?
+    let sink = sink::start().await?;
+    let mut palisade = Palisade::new(&format!("http://{}", sink.tcp))?
         .set("leases", etcd.url())
         .set("access_log", false);
     palisade.start()?;

@@ -27,8 +27,8 @@ pub fn run(count: u64) -> Result<Histogram<u64>, Box<dyn Error>> {
 
 async fn hand_over(count: u64) -> Result<Histogram<u64>, Box<dyn Error>> {
     let etcd = Etcd::start()?;
-    let (upstream, _serving) = sink::start().await?;
-    let mut palisade = Palisade::new(&format!("http://{upstream}"))?
+    let sink = sink::start().await?;
+    let mut palisade = Palisade::new(&format!("http://{}", sink.tcp))?
         .set("leases", etcd.url())
         .set("access_log", false);
     palisade.start()?;

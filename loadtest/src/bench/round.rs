@@ -28,6 +28,8 @@ pub struct Bench {
     pub rounds: usize,
     /// Count system calls as well, in a run of its own.
     pub syscalls: bool,
+    /// Load, datastore and proxy share one core: at one connection, what a second one costs is mostly to be woken up.
+    pub one_core: bool,
 }
 
 /// What one run gave.
@@ -67,15 +69,16 @@ pub struct Row {
 /// # Errors
 /// If something can't be started, or breaks off.
 pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::Result<Vec<Row>> {
-    pin(1)?;
+    let core = usize::from(!bench.one_core);
+    pin(core)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let (upstream, _serving) = runtime.block_on(sink::start())?;
+    let sink = runtime.block_on(sink::start())?;
     let subjects = bench
         .subjects
         .iter()
-        .map(|&kind| Subject::start(kind, upstream));
+        .map(|&kind| Subject::start(kind, &sink, core));
     let mut subjects = subjects.collect::<io::Result<Vec<_>>>()?;
     let mut figures: BTreeMap<(usize, String), (Vec<Figures>, Histogram<u64>)> = BTreeMap::new();
     for round in 1..=bench.rounds {

@@ -1,32 +1,65 @@
 //! The datastore of a measurement: reads a request to its end and answers 100 bytes. As cheap as it can be made.
 
-use std::{io, net::Ipv4Addr, net::SocketAddr};
+use std::{io, net::Ipv4Addr, net::SocketAddr, path::PathBuf};
+use tempfile::TempDir;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, UnixListener},
     task::JoinHandle,
 };
 
 const HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n";
 
-/// Serves on the current runtime until the handle is aborted.
-///
-/// # Errors
-/// If there is no port for it.
-pub async fn start() -> io::Result<(SocketAddr, JoinHandle<()>)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let address = listener.local_addr()?;
-    let serving = tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            // A connection that ends is a client that has gone.
-            tokio::spawn(async move { serve(stream).await.ok() });
-        }
-    });
-    Ok((address, serving))
+/// Where it can be reached. It serves until this is dropped.
+#[derive(Debug)]
+pub struct Sink {
+    /// By TCP.
+    pub tcp: SocketAddr,
+    /// By a unix socket.
+    pub unix: PathBuf,
+    serving: [JoinHandle<()>; 2],
+    _folder: TempDir,
 }
 
-async fn serve(mut stream: TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.serving.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Serves on the current runtime.
+///
+/// # Errors
+/// If there is no port or no folder for it.
+pub async fn start() -> io::Result<Sink> {
+    let folder = TempDir::with_prefix("palisade-sink-")?;
+    let unix = folder.path().join("sink.sock");
+    let by_unix = UnixListener::bind(&unix)?;
+    let by_tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let tcp = by_tcp.local_addr()?;
+    // A connection that ends is a client that has gone.
+    let serving_tcp = tokio::spawn(async move {
+        while let Ok((stream, _)) = by_tcp.accept().await {
+            tokio::spawn(async move {
+                stream.set_nodelay(true)?;
+                serve(stream).await
+            });
+        }
+    });
+    let serving_unix = tokio::spawn(async move {
+        while let Ok((stream, _)) = by_unix.accept().await {
+            tokio::spawn(serve(stream));
+        }
+    });
+    Ok(Sink {
+        tcp,
+        unix,
+        serving: [serving_tcp, serving_unix],
+        _folder: folder,
+    })
+}
+
+async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
     let mut answer = HEAD.as_bytes().to_vec();
     answer.resize(answer.len() + 100, b'x');
     let mut incoming = Incoming::default();
@@ -54,7 +87,10 @@ impl Default for Incoming {
 
 impl Incoming {
     /// Reads one message; gives the number in its first line. `None` at the end of the connection.
-    pub(super) async fn message(&mut self, stream: &mut TcpStream) -> io::Result<Option<u16>> {
+    pub(super) async fn message(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+    ) -> io::Result<Option<u16>> {
         let head = loop {
             if let Some(end) = find(&self.buffer[..self.filled], b"\r\n\r\n") {
                 break end + 4;

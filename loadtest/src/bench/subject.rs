@@ -1,5 +1,6 @@
 //! What is measured, as it runs: pinned to core 0.
 
+use super::sink::Sink;
 use crate::{
     peers::{Peer, Running},
     proxy::Palisade,
@@ -17,6 +18,10 @@ pub enum Kind {
     /// Palisade with its defaults, one thread, access log off, no lease store: what a token costs once its floor has
     /// opened does not depend on one.
     Palisade,
+    /// The same, with a unix socket to the datastore.
+    PalisadeUnix,
+    /// No proxy: what the load and the datastore take by themselves. The processor time is theirs.
+    Direct,
     /// Another proxy.
     Peer(Peer),
 }
@@ -27,9 +32,11 @@ impl FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "palisade" => Ok(Self::Palisade),
+            "palisade-unix" => Ok(Self::PalisadeUnix),
+            "direct" => Ok(Self::Direct),
             "nginx" => Ok(Self::Peer(Peer::Nginx)),
             "haproxy" => Ok(Self::Peer(Peer::Haproxy)),
-            _ => Err("there are: palisade, nginx, haproxy".to_owned()),
+            _ => Err("there are: palisade, palisade-unix, direct, nginx, haproxy".to_owned()),
         }
     }
 }
@@ -38,6 +45,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Palisade => "palisade",
+            Self::PalisadeUnix => "palisade-unix",
+            Self::Direct => "direct",
             Self::Peer(Peer::Nginx) => "nginx",
             Self::Peer(Peer::Haproxy) => "haproxy",
         })
@@ -59,32 +68,39 @@ pub(super) struct Subject {
 #[derive(Debug)]
 #[expect(dead_code, reason = "held until they are to end")]
 enum Runs {
+    Nothing,
     Palisade(Palisade),
     Peer(Running, TempDir),
 }
 
 impl Subject {
-    pub(super) fn start(kind: Kind, upstream: SocketAddr) -> io::Result<Self> {
+    /// Starts it on the first core; the load runs on `load`.
+    pub(super) fn start(kind: Kind, sink: &Sink, load: usize) -> io::Result<Self> {
         // What is started inherits where it may run.
         pin(0)?;
-        let subject = Self::start_here(kind, upstream);
-        pin(1)?;
+        let subject = Self::start_here(kind, sink);
+        pin(load)?;
         subject
     }
 
-    fn start_here(kind: Kind, upstream: SocketAddr) -> io::Result<Self> {
+    fn start_here(kind: Kind, sink: &Sink) -> io::Result<Self> {
         let (pid, plain, fence, runs) = match kind {
-            Kind::Palisade => {
-                let mut palisade = Palisade::new(&format!("http://{upstream}"))?
+            Kind::Palisade | Kind::PalisadeUnix => {
+                let upstream = match kind {
+                    Kind::PalisadeUnix => format!("unix:{}", sink.unix.display()),
+                    _ => format!("http://{}", sink.tcp),
+                };
+                let mut palisade = Palisade::new(&upstream)?
                     .set("threads", 1)
                     .set("access_log", false);
                 palisade.start()?;
                 let address = palisade.address();
                 (palisade.pid(), address, address, Runs::Palisade(palisade))
             }
+            Kind::Direct => (Pid::this(), sink.tcp, sink.tcp, Runs::Nothing),
             Kind::Peer(peer) => {
                 let folder = TempDir::with_prefix("palisade-peer-")?;
-                let running = peer.start(folder.path(), upstream)?;
+                let running = peer.start(folder.path(), sink.tcp)?;
                 let (plain, fence) = (running.plain, running.fence);
                 (
                     running.process.pid(),
