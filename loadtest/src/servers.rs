@@ -118,7 +118,7 @@ impl Process {
         wait_for(&what, || self.ended())
     }
 
-    /// SIGTERM, and SIGKILL where that does not end it within [`PATIENCE`]. etcd waits for its clients' streams, and some never end.
+    /// SIGTERM, and SIGKILL where that does not end it soon. etcd waits for its clients' streams, and some never end.
     pub fn end_in_order(mut self) {
         self.signal(Signal::SIGTERM);
         let start = palisade_lease::clock::boot();
