@@ -3,6 +3,7 @@
 
 use super::framing::piece;
 use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
 
 /// The most bytes of one line of sizes and extensions.
 const LINE: usize = 4 * 1024;
@@ -74,6 +75,8 @@ impl Chunks {
                     self.spend(line.len(), "the trailers are too long")?;
                     if line.is_empty() {
                         self.at = At::Ended;
+                    } else if !is_field(&line) {
+                        return Err("a trailer is no field");
                     }
                 }
                 At::Ended => return Ok(None),
@@ -112,6 +115,15 @@ fn line(
     Ok(Some(line))
 }
 
+/// Whether a line is `name: value`. It is dropped, but what is none may be the start of another answer to another parser.
+fn is_field(line: &[u8]) -> bool {
+    let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        return false;
+    };
+    let (name, value) = line.split_at(colon);
+    HeaderName::from_bytes(name).is_ok() && HeaderValue::from_bytes(&value[1..]).is_ok()
+}
+
 /// A chunk's size, and how long its extension is.
 fn size(line: &[u8]) -> Result<(u64, usize), &'static str> {
     let digits = line
@@ -124,8 +136,8 @@ fn size(line: &[u8]) -> Result<(u64, usize), &'static str> {
         return Err("a chunk's size is no number");
     }
     // Blanks before the extension are for those who must bear with them (section 7.1.1).
-    let rest = extension.trim_ascii_start();
-    if !(rest.is_empty() || rest[0] == b';') {
+    let rest = extension.iter().find(|byte| !b" \t".contains(byte));
+    if rest.is_some_and(|byte| *byte != b';') {
         return Err("a chunk's size is no number");
     }
     let size = str::from_utf8(number)
