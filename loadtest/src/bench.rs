@@ -5,14 +5,18 @@
 
 pub mod bars;
 pub mod flood;
+pub mod growth;
 pub mod handover;
 pub mod load;
 pub mod measure;
+mod protocol;
 pub mod record;
 mod round;
 pub mod sink;
+pub mod storm;
 mod subject;
 
 pub use load::{Load, Pace, Work};
-pub use round::{Bench, Figures, Row, run};
+pub use protocol::{Client, Protocol};
+pub use round::{Bench, Calls, Cores, Figures, Row, run};
 pub use subject::Kind;

@@ -2,6 +2,7 @@
 //! in real processes on free loopback ports.
 
 pub mod bench;
+pub mod certificate;
 pub mod chaos;
 pub mod check;
 pub mod cluster;

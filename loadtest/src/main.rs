@@ -6,7 +6,8 @@ mod report;
 use clap::{Args, Parser, Subcommand};
 use palisade_loadtest::{
     bench::{
-        self, Bench, Load, Pace, Work,
+        self, Bench, Cores, Load, Pace, Work,
+        growth::Growth,
         record::{Measured, Record},
     },
     chaos::{self, Chaos, Fault, fault::Faults, target, worker::Worker},
@@ -98,7 +99,7 @@ struct ChaosArgs {
 /// `palisade-loadtest bench`.
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// What to compare with: nginx, haproxy, palisade-unix (a unix socket to the datastore), direct (no proxy)
+    /// What to compare with: nginx, haproxy, envoy, palisade-unix (a unix socket to the datastore), direct (no proxy)
     #[arg(long, value_delimiter = ',')]
     versus: Vec<bench::Kind>,
     /// What the requests do: get, put-1k, put-64k, put-1024k, ...
@@ -126,17 +127,30 @@ struct BenchArgs {
     /// Everything on one core: what a proxy adds to the latency of one connection, without the time that waking up another core takes
     #[arg(long)]
     one_core: bool,
+    /// Each proxy with two threads on two cores, which load and datastore share with it
+    #[arg(long, conflicts_with = "one_core")]
+    two_cores: bool,
+    /// What the clients speak: http1, tls (HTTP/1.1 over TLS), h2 (HTTP/2 over TLS)
+    #[arg(long, default_value = "http1", conflicts_with_all = ["handovers", "flood", "storm", "growth"])]
+    protocol: bench::Protocol,
     /// Measure so many handovers instead: from the release to the answer of the next holder's first write
     #[arg(long, value_name = "N", conflicts_with_all = ["versus", "rate", "syscalls"])]
     handovers: Option<u64>,
     /// Measure a holder's writes beside so many refused requests a second instead: stale tokens, and tokens from nowhere
     #[arg(long, value_name = "RATE", conflicts_with_all = ["versus", "rate", "syscalls", "handovers"])]
     flood: Option<f64>,
+    /// Hand so many scopes over at once instead, in each round: until the first writes of all new holders are answered
+    #[arg(long, value_name = "SCOPES", conflicts_with_all = ["versus", "rate", "syscalls", "handovers", "flood"])]
+    storm: Option<usize>,
+    /// Show instead what a request costs with up to so many scopes, with 5,000 connections, and after an hour of handovers
+    #[arg(long, value_name = "SCOPES", num_args = 0..=1, default_missing_value = "1000000",
+          conflicts_with_all = ["versus", "rate", "syscalls", "handovers", "flood", "storm"])]
+    growth: Option<usize>,
     /// Write the figures there, as JSON
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["handovers", "flood"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["handovers", "flood", "storm", "growth"])]
     json: Option<PathBuf>,
     /// Write an HTML report there
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["handovers", "flood"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["handovers", "flood", "storm", "growth"])]
     report: Option<PathBuf>,
 }
 
@@ -244,6 +258,22 @@ fn measure(args: &BenchArgs) -> Done {
         report::flood(&bench::flood::run(rate, args.time, args.rounds)?);
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(scopes) = args.storm {
+        report::storm(scopes, &bench::storm::run(scopes, args.rounds)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(scopes) = args.growth {
+        let growth = Growth {
+            scopes,
+            rounds: args.rounds,
+            time: args.time,
+            ..Growth::default()
+        };
+        let rows = bench::growth::run(growth, |what| report::progress(0.0, what))?;
+        report::progress_ends();
+        report::growth(&rows);
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut loads = Vec::new();
     for &work in &args.work {
         loads.extend(args.connections.iter().map(|&connections| Load {
@@ -260,7 +290,12 @@ fn measure(args: &BenchArgs) -> Done {
         loads,
         rounds: args.rounds,
         syscalls: args.syscalls,
-        one_core: args.one_core,
+        cores: match (args.one_core, args.two_cores) {
+            (true, _) => Cores::One,
+            (_, true) => Cores::Two,
+            _ => Cores::Apart,
+        },
+        protocol: args.protocol,
     };
     let load_average = bench::record::load_average();
     let rows = bench::run(&bench, |round, load, kind| {
@@ -272,6 +307,7 @@ fn measure(args: &BenchArgs) -> Done {
     })?;
     report::progress_ends();
     report::bench(&rows);
+    report::bars(&bench::bars::judge(&bench, &rows));
     let record = Record {
         date: bench::record::today(),
         machine: bench::record::machine(),

@@ -8,7 +8,9 @@
 use palisade_loadtest::{
     bench::{
         Kind, Row,
+        bars::{self, Bar, Goal},
         flood::{self, Side},
+        growth,
     },
     chaos::Chaos,
     check::{Property, Verdict},
@@ -19,6 +21,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal, stderr},
     path::Path,
+    time::Duration,
 };
 
 /// An error with its causes.
@@ -120,7 +123,9 @@ pub(crate) fn bench(rows: &[Row]) {
             let (middle, least, most) = own.ratio(row, |figures| figures.cpu);
             format!("{middle:.2} ({least:.2} to {most:.2})")
         });
-        let syscalls = row.syscalls.map_or(String::new(), |n| format!("{n:.2}"));
+        let syscalls = row
+            .syscalls
+            .map_or(String::new(), |calls| format!("{:.2}", calls.all));
         println!(
             "| {} | {} | {} | {:.1} | {ratio} | {:.0} | {:.0} | {:.0} | {:.1} | {syscalls} | {} |",
             row.load.work,
@@ -145,6 +150,55 @@ pub(crate) fn handovers(times: &hdrhistogram::Histogram<u64>) {
     for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("most", 1.0)] {
         let millis = times.value_at_quantile(quantile) as f64 / 1e6;
         println!("{name:<5} {millis:>8.2} ms");
+    }
+    bars(&bars::handovers(times));
+}
+
+/// The goals, and whether they were kept.
+pub(crate) fn bars(bars: &[Bar]) {
+    if bars.is_empty() {
+        return;
+    }
+    println!("\n| goal | bar | found | |\n|---|---|---|---|");
+    for bar in bars {
+        let goal = match bar.goal {
+            Goal::AtMost(most) => format!("at most {most:.2}"),
+            Goal::AtLeast(least) => format!("at least {least:.2}"),
+        };
+        let verdict = if bar.is_kept() { "kept" } else { "**missed**" };
+        println!("| {} | {goal} | {:.2} | {verdict} |", bar.what, bar.found);
+    }
+}
+
+/// How long it took until all scopes of a storm were open, in each round.
+pub(crate) fn storm(scopes: usize, times: &[Duration]) {
+    println!("{scopes} scopes handed over at once, until all first writes were answered");
+    for (round, time) in (1..).zip(times) {
+        let each = time.as_secs_f64() * 1e6 / scopes as f64;
+        println!(
+            "round {round:<3} {:>7.2} s, {each:.0} us a scope",
+            time.as_secs_f64()
+        );
+    }
+    bars(&bars::storm(scopes, times));
+}
+
+/// What grew with what.
+pub(crate) fn growth(rows: &[growth::Row]) {
+    println!(
+        "| with | CPU us/request | of the first | requests/s | MiB | MiB of state |\n|---|---|---|---|---|---|"
+    );
+    let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
+    for row in rows {
+        println!(
+            "| {} | {:.1} | {:.2} | {:.0} | {:.1} | {:.2} |",
+            row.what,
+            row.cpu,
+            row.ratio,
+            row.rate,
+            mib(row.memory),
+            mib(row.state)
+        );
     }
 }
 

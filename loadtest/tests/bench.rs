@@ -1,8 +1,13 @@
 //! The measuring itself: what is counted, and from when.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use palisade_loadtest::bench::{self, Bench, Kind, Load, Pace, Work, load};
-use std::time::Duration;
+use palisade_loadtest::bench::{
+    self, Bench, Client, Cores, Kind, Load, Pace, Protocol, Work, growth::Growth,
+};
+use std::{
+    process::{Command, Stdio},
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -10,20 +15,37 @@ use tokio::{
 
 const SHORT: Duration = Duration::from_millis(300);
 
-#[test]
-fn a_run_gives_figures_for_each_load_and_round() {
-    let load = |work| Load {
+fn load(work: Work, connections: usize) -> Load {
+    Load {
         work,
-        connections: 4,
+        connections,
         pace: Pace::Closed,
         time: SHORT,
-    };
+    }
+}
+
+fn runs(program: &str) -> bool {
+    let mut command = Command::new(program);
+    let quiet = command
+        .arg("-V")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_run_gives_figures_for_each_load_and_round() {
     let bench = Bench {
         subjects: vec![Kind::Palisade],
-        loads: vec![load(Work::Get), load(Work::Put(1)), load(Work::Put(256))],
+        loads: vec![
+            load(Work::Get, 4),
+            load(Work::Put(1), 4),
+            load(Work::Put(256), 4),
+        ],
         rounds: 2,
         syscalls: false,
-        one_core: false,
+        cores: Cores::Apart,
+        protocol: Protocol::Http1,
     };
     let rows = bench::run(&bench, |_, _, _| {}).unwrap();
     assert_eq!(rows.len(), 3);
@@ -35,6 +57,93 @@ fn a_run_gives_figures_for_each_load_and_round() {
             assert!(figures.p50 > 0.0 && figures.p50 <= figures.p99);
             assert!(figures.memory > 1 << 20);
         }
+    }
+}
+
+/// What a request costs the proxy does not depend on what the clients speak for what is counted here.
+#[test]
+fn clients_speak_tls_and_http2_too() {
+    for protocol in [Protocol::Tls, Protocol::Http2] {
+        let bench = Bench {
+            subjects: vec![Kind::Palisade],
+            loads: vec![load(Work::Get, 20), load(Work::Put(256), 20)],
+            rounds: 1,
+            syscalls: false,
+            cores: Cores::Two,
+            protocol,
+        };
+        for row in bench::run(&bench, |_, _, _| {}).unwrap() {
+            let figures = row.rounds[0];
+            assert_eq!(figures.failed, 0, "{protocol} {}", row.load.work);
+            assert!(figures.rate > 0.0);
+        }
+    }
+}
+
+/// The most expensive thing that a proxy does for a small request: each call is a microsecond or four, and nobody sees one too many
+/// until the figures are bad. Reads and writes are counted, not waits: how many of those there are depends on how busy the machine is.
+#[test]
+fn a_small_request_takes_two_reads_and_two_writes() {
+    if !runs("strace") {
+        println!("skipped: strace is not installed");
+        return;
+    }
+    let bench = Bench {
+        subjects: vec![Kind::Palisade],
+        loads: vec![
+            load(Work::Get, 16),
+            load(Work::Put(1), 16),
+            load(Work::Put(16), 16),
+        ],
+        rounds: 1,
+        syscalls: true,
+        cores: Cores::Apart,
+        protocol: Protocol::Http1,
+    };
+    for row in bench::run(&bench, |_, _, _| {}).unwrap() {
+        let calls = row.syscalls.unwrap();
+        let other = calls.all - calls.waits;
+        // Connections are made in that time, too.
+        assert!(other < 4.1, "{}: {calls:?}", row.load.work);
+        assert!(calls.waits <= 2.1, "{}: {calls:?}", row.load.work);
+    }
+}
+
+#[test]
+fn a_storm_opens_all_scopes_in_each_round() {
+    let times = bench::storm::run(50, 2).unwrap();
+    assert_eq!(times.len(), 2);
+    assert!(times.iter().all(|time| !time.is_zero()));
+}
+
+#[test]
+fn growth_has_a_row_for_each_size() {
+    let growth = Growth {
+        scopes: 2_000,
+        connections: 50,
+        handovers: 3,
+        rounds: 1,
+        time: SHORT,
+    };
+    let rows = bench::growth::run(growth, |_| {}).unwrap();
+    let what: Vec<_> = rows.iter().map(|row| row.what.as_str()).collect();
+    assert_eq!(
+        what,
+        [
+            "1 scopes, written to by chance",
+            "1000 scopes, written to by chance",
+            "2000 scopes, written to by chance",
+            "100 scopes after 1 handovers each",
+            "100 scopes after 3 handovers each",
+            "10 connections",
+            "50 connections",
+        ]
+    );
+    for row in rows {
+        assert!(
+            row.cpu > 0.0 && row.rate > 0.0 && row.memory > 1 << 20,
+            "{row:?}"
+        );
     }
 }
 
@@ -86,7 +195,9 @@ async fn what_was_due_during_a_stall_counts_as_slow() {
         pace: Pace::Open(100.0),
         time: Duration::from_millis(500),
     };
-    let measured = load::drive(server, load).await.unwrap();
+    let measured = bench::load::drive(&Client::new(Protocol::Http1).unwrap(), server, load)
+        .await
+        .unwrap();
     assert_eq!(measured.requests, 50, "all that were due in that time");
     let slow = measured.latency.count_between(100_000_000, u64::MAX);
     assert!(slow >= 19, "{slow} were due 100 ms before the stall's end");

@@ -2,8 +2,10 @@
 //! fixed rate (open loop). In the open loop a request's time counts from the moment when it was due, not from when it was
 //! sent: what waits for a slow answer is not left out (Tene, "How NOT to Measure Latency").
 
-use super::sink::Incoming;
+use super::protocol::{Client, Exchange, Line};
+use bytes::Bytes;
 use hdrhistogram::Histogram;
+use http::{Method, Request};
 use palisade_fence::Time;
 use palisade_lease::clock;
 use std::{
@@ -14,7 +16,7 @@ use std::{
     str::FromStr,
     time::Duration,
 };
-use tokio::{io::AsyncWriteExt, net::TcpStream, task::LocalSet};
+use tokio::task::LocalSet;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +28,14 @@ pub enum Work {
 }
 
 impl Work {
-    fn request(self) -> Vec<u8> {
+    fn request(self) -> http::Result<Request<Bytes>> {
+        let to = Request::builder().uri("https://store/value");
         match self {
-            Self::Get => b"GET /value HTTP/1.1\r\nHost: store\r\n\r\n".to_vec(),
-            Self::Put(kib) => {
-                let length = kib * 1024;
-                let head = format!(
-                    "PUT /value HTTP/1.1\r\nHost: store\r\nX-Fence-Token: 5\r\nContent-Length: {length}\r\n\r\n"
-                );
-                let mut request = head.into_bytes();
-                request.resize(request.len() + length, b'x');
-                request
-            }
+            Self::Get => to.body(Bytes::new()),
+            Self::Put(kib) => to
+                .method(Method::PUT)
+                .header("x-fence-token", "5")
+                .body(Bytes::from(vec![b'x'; kib * 1024])),
         }
     }
 }
@@ -75,7 +73,7 @@ pub enum Pace {
 }
 
 /// What to send.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// What each request does.
     pub work: Work,
@@ -101,8 +99,8 @@ pub struct Measured {
 }
 
 struct Running {
-    load: Load,
-    request: Vec<u8>,
+    pace: Pace,
+    request: Request<Bytes>,
     start: Time,
     end: Time,
     next: Cell<u64>,
@@ -114,38 +112,41 @@ struct Running {
 ///
 /// # Errors
 /// If a connection can't be made, or ends.
-pub async fn drive(to: SocketAddr, load: Load) -> io::Result<Measured> {
+pub async fn drive(client: &Client, to: SocketAddr, load: Load) -> io::Result<Measured> {
+    let tasks = LocalSet::new();
+    tasks.run_until(drive_here(client, to, load)).await
+}
+
+async fn drive_here(client: &Client, to: SocketAddr, load: Load) -> io::Result<Measured> {
     // Up to a minute; what takes longer is counted as that.
     let latency = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(io::Error::other)?;
-    let mut streams = Vec::new();
-    for _ in 0..load.connections {
-        let stream = TcpStream::connect(to).await?;
-        stream.set_nodelay(true)?;
-        streams.push(stream);
-    }
+    let lines = client.lines(to, load.connections).await?;
     let start = clock::boot();
     let running = Rc::new(Running {
-        load,
-        request: load.work.request(),
+        pace: load.pace,
+        request: load.work.request().map_err(io::Error::other)?,
         start,
         end: start.after(load.time),
         next: Cell::new(0),
         failed: Cell::new(0),
         latency: RefCell::new(latency),
     });
-    let tasks = LocalSet::new();
-    let started: Vec<_> = streams
+    let started: Vec<_> = lines
         .into_iter()
-        .map(|stream| tasks.spawn_local(running.clone().connection(stream)))
-        .collect();
-    tasks
-        .run_until(async {
-            for task in started {
-                task.await.map_err(io::Error::other)??;
-            }
-            io::Result::Ok(())
+        .map(|line| {
+            let running = running.clone();
+            tokio::task::spawn_local(async move {
+                match line {
+                    Line::Plain(line) => running.connection(line).await,
+                    Line::Tls(line) => running.connection(*line).await,
+                    Line::Http2(line) => running.connection(line).await,
+                }
+            })
         })
-        .await?;
+        .collect();
+    for task in started {
+        task.await.map_err(io::Error::other)??;
+    }
     let latency = running.latency.borrow().clone();
     Ok(Measured {
         requests: latency.len(),
@@ -156,17 +157,14 @@ pub async fn drive(to: SocketAddr, load: Load) -> io::Result<Measured> {
 }
 
 impl Running {
-    async fn connection(self: Rc<Self>, mut stream: TcpStream) -> io::Result<()> {
-        let mut incoming = Incoming::default();
+    async fn connection<L: Exchange>(self: Rc<Self>, mut line: L) -> io::Result<()> {
+        let request = L::prepare(&self.request);
         loop {
             let due = self.due().await;
             if due >= self.end {
                 return Ok(());
             }
-            stream.write_all(&self.request).await?;
-            let status = incoming.message(&mut stream).await?;
-            let status = status.ok_or(io::ErrorKind::UnexpectedEof)?;
-            if status != 200 {
+            if line.exchange(&request).await? != 200 {
                 self.failed.set(self.failed.get() + 1);
             }
             let took = clock::boot().since(due).as_nanos() as u64;
@@ -176,7 +174,7 @@ impl Running {
 
     /// Waits for the next request's moment, and gives it.
     async fn due(&self) -> Time {
-        let Pace::Open(rate) = self.load.pace else {
+        let Pace::Open(rate) = self.pace else {
             return clock::boot();
         };
         let number = self.next.get();

@@ -99,27 +99,30 @@ impl Syscalls {
         Ok(Self(child))
     }
 
-    /// Ends, and gives how many there were.
+    /// Ends, and gives how many there were in all, and how many of them were waits.
     ///
     /// # Errors
     /// If strace did not say.
-    pub fn end(self) -> io::Result<u64> {
+    pub fn end(self) -> io::Result<(u64, u64)> {
         nix::sys::signal::kill(
             Pid::from_raw(self.0.id() as i32),
             nix::sys::signal::Signal::SIGINT,
         )?;
         let output = self.0.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stderr);
-        total(&text).ok_or_else(|| io::Error::other(format!("strace said: {text}")))
+        let all = calls(&text, "total");
+        let all = all.ok_or_else(|| io::Error::other(format!("strace said: {text}")))?;
+        let waits = ["epoll_wait", "epoll_pwait"].map(|name| calls(&text, name).unwrap_or(0));
+        Ok((all, waits.iter().sum()))
     }
 }
 
-/// The calls in the last line of strace's table: `100.00 0.12 3 4567 12 total`.
-fn total(table: &str) -> Option<u64> {
+/// The calls in one line of strace's table: `100.00 0.12 3 4567 12 total`.
+fn calls(table: &str, name: &str) -> Option<u64> {
     let line = table
         .lines()
         .rev()
-        .find(|line| line.trim_end().ends_with(" total"))?;
+        .find(|line| line.split_whitespace().last() == Some(name))?;
     line.split_whitespace().nth(3)?.parse().ok()
 }
 
@@ -137,9 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn the_total_of_straces_table() {
+    fn the_calls_of_straces_table() {
         let table = "% time     seconds  usecs/call     calls    errors syscall\n 60.00    0.1  1  4000  2 writev\n100.00    0.120000           3      4567        12 total\n";
-        assert_eq!(total(table), Some(4567));
-        assert_eq!(total("nothing"), None);
+        assert_eq!(calls(table, "total"), Some(4567));
+        assert_eq!(calls(table, "writev"), Some(4000));
+        assert_eq!(calls(table, "epoll_wait"), None);
+        assert_eq!(calls("nothing", "total"), None);
     }
 }

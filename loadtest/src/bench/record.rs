@@ -56,7 +56,7 @@ impl Measured {
             },
             proxy: row.kind.to_string(),
             rounds: row.rounds.clone(),
-            syscalls: row.syscalls,
+            syscalls: row.syscalls.map(|calls| calls.all),
             latency: QUANTILES
                 .map(|quantile| (quantile, micros(quantile)))
                 .into(),

@@ -1,9 +1,10 @@
 //! The rounds, and what comes of them.
 
 use super::{
-    Kind, Load, Work,
+    Kind, Load, Protocol, Work,
     load::{self, Measured},
     measure::{self, Syscalls},
+    protocol::Client,
     sink,
     subject::{Subject, pin},
 };
@@ -28,8 +29,38 @@ pub struct Bench {
     pub rounds: usize,
     /// Count system calls as well, in a run of its own.
     pub syscalls: bool,
-    /// Load, datastore and proxy share one core: at one connection, what a second one costs is mostly to be woken up.
-    pub one_core: bool,
+    /// Who runs where.
+    pub cores: Cores,
+    /// What the clients speak.
+    pub protocol: Protocol,
+}
+
+/// Who runs where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// The proxy on one, with one thread; load and datastore on another.
+    Apart,
+    /// All on one: at one connection, what a second one costs is mostly to be woken up.
+    One,
+    /// The proxy on two, with two threads; load and datastore on the same two.
+    Two,
+}
+
+impl Cores {
+    pub(super) fn proxy(self) -> &'static [usize] {
+        match self {
+            Self::Apart | Self::One => &[0],
+            Self::Two => &[0, 1],
+        }
+    }
+
+    pub(super) fn load(self) -> &'static [usize] {
+        match self {
+            Self::Apart => &[1],
+            Self::One => &[0],
+            Self::Two => &[0, 1],
+        }
+    }
 }
 
 /// What one run gave.
@@ -49,6 +80,15 @@ pub struct Figures {
     pub memory: u64,
 }
 
+/// System calls for a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Calls {
+    /// All.
+    pub all: f64,
+    /// Of these, waits for something to happen: the busier, the fewer.
+    pub waits: f64,
+}
+
 /// All rounds of one load against one subject.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -59,7 +99,7 @@ pub struct Row {
     /// One for each round, in order.
     pub rounds: Vec<Figures>,
     /// System calls for a request, if they were counted.
-    pub syscalls: Option<f64>,
+    pub syscalls: Option<Calls>,
     /// The latencies of all rounds, in nanoseconds.
     pub latency: Histogram<u64>,
 }
@@ -69,16 +109,16 @@ pub struct Row {
 /// # Errors
 /// If something can't be started, or breaks off.
 pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::Result<Vec<Row>> {
-    let core = usize::from(!bench.one_core);
-    pin(core)?;
+    pin(bench.cores.load())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let sink = runtime.block_on(sink::start())?;
+    let client = Client::new(bench.protocol)?;
     let subjects = bench
         .subjects
         .iter()
-        .map(|&kind| Subject::start(kind, &sink, core));
+        .map(|&kind| Subject::start(kind, &sink, bench.cores, client.certificate()));
     let mut subjects = subjects.collect::<io::Result<Vec<_>>>()?;
     let mut figures: BTreeMap<(usize, String), (Vec<Figures>, Histogram<u64>)> = BTreeMap::new();
     for round in 1..=bench.rounds {
@@ -86,7 +126,7 @@ pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::R
             fastrand::shuffle(&mut subjects);
             for subject in &subjects {
                 progress(round, load, subject.kind);
-                let (found, latency) = once(&runtime, subject, *load)?;
+                let (found, latency) = once(&runtime, subject, &client, *load)?;
                 match figures.entry((number, subject.kind.to_string())) {
                     Entry::Vacant(first) => {
                         first.insert((vec![found], latency));
@@ -105,7 +145,9 @@ pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::R
         for &kind in &bench.subjects {
             let subject = subjects.iter().find(|subject| subject.kind == kind);
             let syscalls = match subject {
-                Some(subject) if bench.syscalls => Some(syscalls(&runtime, subject, *load)?),
+                Some(subject) if bench.syscalls => {
+                    Some(syscalls(&runtime, subject, &client, *load)?)
+                }
                 _ => None,
             };
             let Some((rounds, latency)) = figures.remove(&(number, kind.to_string())) else {
@@ -123,14 +165,19 @@ pub fn run(bench: &Bench, mut progress: impl FnMut(usize, &Load, Kind)) -> io::R
     Ok(rows)
 }
 
-fn once(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<(Figures, Histogram<u64>)> {
+fn once(
+    runtime: &Runtime,
+    subject: &Subject,
+    client: &Client,
+    load: Load,
+) -> io::Result<(Figures, Histogram<u64>)> {
     let warm = Load {
         time: load.time / 5,
         ..load
     };
-    drive(runtime, subject, warm)?;
+    drive(runtime, subject, client, warm)?;
     let before = measure::cpu(subject.pid)?;
-    let measured = drive(runtime, subject, load)?;
+    let measured = drive(runtime, subject, client, load)?;
     let cpu = measure::cpu(subject.pid)?.saturating_sub(before);
     let micros = |quantile| measured.latency.value_at_quantile(quantile) as f64 / 1000.0;
     let figures = Figures {
@@ -144,20 +191,35 @@ fn once(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<(Figures
     Ok((figures, measured.latency))
 }
 
-fn drive(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<Measured> {
+fn drive(
+    runtime: &Runtime,
+    subject: &Subject,
+    client: &Client,
+    load: Load,
+) -> io::Result<Measured> {
     let to = match load.work {
         Work::Get => subject.plain,
         Work::Put(_) => subject.fence,
     };
-    runtime.block_on(load::drive(to, load))
+    runtime.block_on(load::drive(client, to, load))
 }
 
-fn syscalls(runtime: &Runtime, subject: &Subject, load: Load) -> io::Result<f64> {
+fn syscalls(
+    runtime: &Runtime,
+    subject: &Subject,
+    client: &Client,
+    load: Load,
+) -> io::Result<Calls> {
     // Connections are made before.
     let counting: Pid = subject.pid;
     let strace = Syscalls::count(counting)?;
-    let measured = drive(runtime, subject, load)?;
-    Ok(strace.end()? as f64 / measured.requests.max(1) as f64)
+    let measured = drive(runtime, subject, client, load)?;
+    let (all, waits) = strace.end()?;
+    let requests = measured.requests.max(1) as f64;
+    Ok(Calls {
+        all: all as f64 / requests,
+        waits: waits as f64 / requests,
+    })
 }
 
 fn micros_each(time: Duration, requests: u64) -> f64 {
@@ -180,7 +242,7 @@ impl Row {
     }
 }
 
-fn median(mut numbers: Vec<f64>) -> f64 {
+pub(super) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }

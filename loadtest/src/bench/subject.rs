@@ -1,8 +1,9 @@
-//! What is measured, as it runs: pinned to core 0.
+//! What is measured, as it runs, on the cores that it is to have.
 
-use super::sink::Sink;
+use super::{round::Cores, sink::Sink};
 use crate::{
-    peers::{Peer, Running},
+    certificate::Certificate,
+    peers::{Peer, Running, Setup},
     proxy::Palisade,
 };
 use nix::{
@@ -36,7 +37,10 @@ impl FromStr for Kind {
             "direct" => Ok(Self::Direct),
             "nginx" => Ok(Self::Peer(Peer::Nginx)),
             "haproxy" => Ok(Self::Peer(Peer::Haproxy)),
-            _ => Err("there are: palisade, palisade-unix, direct, nginx, haproxy".to_owned()),
+            "envoy" => Ok(Self::Peer(Peer::Envoy)),
+            _ => {
+                Err("there are: palisade, palisade-unix, direct, nginx, haproxy, envoy".to_owned())
+            }
         }
     }
 }
@@ -49,6 +53,7 @@ impl fmt::Display for Kind {
             Self::Direct => "direct",
             Self::Peer(Peer::Nginx) => "nginx",
             Self::Peer(Peer::Haproxy) => "haproxy",
+            Self::Peer(Peer::Envoy) => "envoy",
         })
     }
 }
@@ -74,16 +79,25 @@ enum Runs {
 }
 
 impl Subject {
-    /// Starts it on the first core; the load runs on `load`.
-    pub(super) fn start(kind: Kind, sink: &Sink, load: usize) -> io::Result<Self> {
+    /// Starts it where it has to run; the load goes back to where it ran.
+    pub(super) fn start(
+        kind: Kind,
+        sink: &Sink,
+        cores: Cores,
+        tls: Option<&Certificate>,
+    ) -> io::Result<Self> {
         // What is started inherits where it may run.
-        pin(0)?;
-        let subject = Self::start_here(kind, sink);
-        pin(load)?;
+        pin(cores.proxy())?;
+        let setup = Setup {
+            workers: cores.proxy().len(),
+            tls,
+        };
+        let subject = Self::start_here(kind, sink, setup);
+        pin(cores.load())?;
         subject
     }
 
-    fn start_here(kind: Kind, sink: &Sink) -> io::Result<Self> {
+    fn start_here(kind: Kind, sink: &Sink, setup: Setup<'_>) -> io::Result<Self> {
         let (pid, plain, fence, runs) = match kind {
             Kind::Palisade | Kind::PalisadeUnix => {
                 let upstream = match kind {
@@ -91,16 +105,28 @@ impl Subject {
                     _ => format!("http://{}", sink.tcp),
                 };
                 let mut palisade = Palisade::new(&upstream)?
-                    .set("threads", 1)
+                    .set("threads", setup.workers)
                     .set("access_log", false);
+                if let Some(tls) = setup.tls {
+                    palisade.change("tls.cert", tls.cert.display());
+                    palisade.change("tls.key", tls.key.display());
+                }
                 palisade.start()?;
                 let address = palisade.address();
                 (palisade.pid(), address, address, Runs::Palisade(palisade))
             }
             Kind::Direct => (Pid::this(), sink.tcp, sink.tcp, Runs::Nothing),
+            Kind::Peer(peer) if !peer.installed() => {
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!(
+                        "{kind} is not installed: `scripts/need.sh bench` installs what the bench compares with"
+                    ),
+                ));
+            }
             Kind::Peer(peer) => {
                 let folder = TempDir::with_prefix("palisade-peer-")?;
-                let running = peer.start(folder.path(), sink.tcp)?;
+                let running = peer.start_as(setup, folder.path(), sink.tcp)?;
                 let (plain, fence) = (running.plain, running.fence);
                 (
                     running.process.pid(),
@@ -120,10 +146,12 @@ impl Subject {
     }
 }
 
-/// Binds the calling thread to a core, where there are several.
-pub(super) fn pin(core: usize) -> io::Result<()> {
+/// Binds the calling thread to cores, where there are several.
+pub(super) fn pin(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(core)?;
+    for &core in cores {
+        set.set(core)?;
+    }
     match sched_setaffinity(Pid::from_raw(0), &set) {
         // A machine with one core.
         Err(nix::errno::Errno::EINVAL) => Ok(()),
