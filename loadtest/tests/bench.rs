@@ -88,13 +88,14 @@ fn a_small_request_takes_two_reads_and_two_writes() {
         println!("skipped: strace is not installed");
         return;
     }
+    // Few connections for long: to make them takes calls, too.
+    let load = |work| Load {
+        time: Duration::from_secs(1),
+        ..load(work, 4)
+    };
     let bench = Bench {
         subjects: vec![Kind::Palisade],
-        loads: vec![
-            load(Work::Get, 16),
-            load(Work::Put(1), 16),
-            load(Work::Put(16), 16),
-        ],
+        loads: vec![load(Work::Get), load(Work::Put(1)), load(Work::Put(16))],
         rounds: 1,
         syscalls: true,
         cores: Cores::Apart,
@@ -103,9 +104,8 @@ fn a_small_request_takes_two_reads_and_two_writes() {
     for row in bench::run(&bench, |_, _, _| {}).unwrap() {
         let calls = row.syscalls.unwrap();
         let other = calls.all - calls.waits;
-        // Connections are made in that time, too.
-        assert!(other < 4.1, "{}: {calls:?}", row.load.work);
-        assert!(calls.waits <= 2.1, "{}: {calls:?}", row.load.work);
+        assert!(other < 4.2, "{}: {calls:?}", row.load.work);
+        assert!(calls.waits <= 2.2, "{}: {calls:?}", row.load.work);
     }
 }
 

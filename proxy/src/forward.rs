@@ -167,7 +167,7 @@ impl<C: Connect> Forwarder<C> {
                     pass: None,
                 });
             };
-            match self.pass(&live, scope, token, class.kind).await {
+            match self.pass(&live, scope, token, class.kind, exchange).await {
                 Ok(pass) => {
                     return Ok(Admitted {
                         live,
@@ -190,15 +190,15 @@ impl<C: Connect> Forwarder<C> {
         scope: &Arc<str>,
         token: Token,
         kind: Kind,
+        exchange: &Exchange,
     ) -> Result<Pass, Closed> {
         let gate = &self.shared.gate;
-        let arrived = gate.now();
         let passed = gate
             .pass(scope, token, kind == Kind::Write, live.table)
             .await;
         self.shared
             .metrics
-            .gate(passed.is_ok(), gate.now().since(arrived));
+            .gate(passed.is_ok(), gate.now().since(exchange.begun()));
         passed
     }
 

@@ -36,6 +36,8 @@ use tokio::net::{TcpListener, UnixListener};
 const SWEEP: Duration = Duration::from_secs(10);
 /// How often the connections to upstream are counted.
 const COUNT: Duration = Duration::from_secs(1);
+/// How often what was measured is put into its buckets.
+const FOLD: Duration = Duration::from_millis(500);
 /// Idle connections to upstream, per thread.
 const IDLE_CONNECTIONS: usize = 512;
 /// The most that is buffered of one upstream response at a time.
@@ -179,8 +181,8 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
         watchers: Arc::default(),
     });
     control.block_on(listen_admin(&settings, &admin))?;
+    control.spawn(fold(prometheus));
     control.spawn(upkeep(
-        prometheus,
         Arc::clone(&gate),
         Arc::clone(&state),
         settings.fence.settle,
@@ -377,12 +379,7 @@ async fn count_connections(pool: Pool<SocketConnector, UpBody>) {
 }
 
 /// What has to be done from time to time.
-async fn upkeep(
-    prometheus: metrics_exporter_prometheus::PrometheusHandle,
-    gate: Arc<Gate>,
-    state: Arc<State>,
-    settle: config::Settle,
-) {
+async fn upkeep(gate: Arc<Gate>, state: Arc<State>, settle: config::Settle) {
     // Leftovers of the run that is under way, until that was said to be settled. A new epoch begins another run.
     let by_time = matches!(settle, config::Settle::After(_));
     let (mut run, mut epochs, mut left) = (state.run(), 0, by_time);
@@ -398,6 +395,13 @@ async fn upkeep(
         }
         tokio::time::sleep(if left { SWEEP.min(wait) } else { SWEEP }).await;
         gate.sweep();
+    }
+}
+
+/// The exporter keeps each time that was taken until it is told to put them into their buckets: some megabytes a second.
+async fn fold(prometheus: metrics_exporter_prometheus::PrometheusHandle) {
+    loop {
+        tokio::time::sleep(FOLD).await;
         prometheus.run_upkeep();
     }
 }

@@ -10,6 +10,7 @@ mod accept;
 mod body;
 mod connection;
 mod listen;
+mod quiet;
 mod threads;
 mod watched;
 

@@ -93,6 +93,11 @@ impl Exchange {
         }
     }
 
+    /// When its head had come.
+    pub(super) fn begun(&self) -> Time {
+        self.begun
+    }
+
     pub(super) fn judged(&mut self, class: &Class, token: Option<Token>) {
         if class.kind != self.kind {
             self.shared.metrics.turned(self.kind, class.kind);

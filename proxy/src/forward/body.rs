@@ -15,32 +15,31 @@ use std::{
 
 /// A request's body on its way to upstream, without trailers.
 pub struct UpBody {
-    first: VecDeque<Bytes>,
+    /// The first piece, and most often the only one: that costs no allocation.
+    one: Bytes,
+    more: VecDeque<Bytes>,
     rest: Option<ClientBody>,
 }
 
 impl UpBody {
     /// None.
     pub fn empty() -> Self {
-        Self {
-            first: VecDeque::new(),
-            rest: None,
-        }
+        Self::whole(Bytes::new())
     }
 
     /// One that was read whole.
     pub fn whole(body: Bytes) -> Self {
-        let first = if body.is_empty() {
-            VecDeque::new()
-        } else {
-            VecDeque::from([body])
-        };
-        Self { first, rest: None }
+        Self {
+            one: body,
+            more: VecDeque::new(),
+            rest: None,
+        }
     }
 
-    pub(super) fn streamed(first: Vec<Bytes>, rest: ClientBody) -> Self {
+    pub(super) fn streamed(one: Bytes, more: Vec<Bytes>, rest: ClientBody) -> Self {
         Self {
-            first: first.into(),
+            one,
+            more: more.into(),
             rest: Some(rest),
         }
     }
@@ -64,8 +63,11 @@ impl Body for UpBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(first) = self.first.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(first))));
+        if !self.one.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.one)))));
+        }
+        if let Some(next) = self.more.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(next))));
         }
         loop {
             let Some(rest) = &mut self.rest else {
@@ -85,7 +87,9 @@ impl Body for UpBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.first.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+        self.one.is_empty()
+            && self.more.is_empty()
+            && self.rest.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -93,11 +97,12 @@ impl Body for UpBody {
             .rest
             .as_ref()
             .map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
-        let first: u64 = self.first.iter().map(|part| part.len() as u64).sum();
+        let more: u64 = self.more.iter().map(|part| part.len() as u64).sum();
+        let here = self.one.len() as u64 + more;
         if let Some(upper) = hint.upper() {
-            hint.set_upper(upper + first);
+            hint.set_upper(upper + here);
         }
-        hint.set_lower(hint.lower() + first);
+        hint.set_lower(hint.lower() + here);
         hint
     }
 }
@@ -120,14 +125,14 @@ pub struct OutBody<C: Connect> {
 }
 
 enum Content<C: Connect> {
-    Relayed(Box<AnswerBody<C, UpBody>>),
+    Relayed(AnswerBody<C, UpBody>),
     Read { body: Option<Bytes>, whole: bool },
 }
 
 impl<C: Connect> OutBody<C> {
     pub(super) fn relayed(body: AnswerBody<C, UpBody>) -> Self {
         Self {
-            content: Content::Relayed(Box::new(body)),
+            content: Content::Relayed(body),
             cut: None,
             exchange: None,
         }
@@ -182,7 +187,7 @@ impl<C: Connect> Body for OutBody<C> {
                 None => Poll::Ready(Some(Err("upstream's answer was cut short".into()))),
             },
             Content::Relayed(body) => loop {
-                match ready!(Pin::new(&mut **body).poll_frame(cx)) {
+                match ready!(Pin::new(&mut *body).poll_frame(cx)) {
                     Some(Ok(frame)) if !frame.is_data() => {}
                     Some(Ok(frame)) => break Poll::Ready(Some(Ok(frame))),
                     Some(Err(error)) => break Poll::Ready(Some(Err(error.into()))),

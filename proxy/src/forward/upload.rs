@@ -9,10 +9,13 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt;
+use std::mem;
 
 pub(super) struct Upload {
     body: Option<ClientBody>,
-    first: Vec<Bytes>,
+    /// The first piece; most small bodies have no other.
+    one: Bytes,
+    more: Vec<Bytes>,
     read: usize,
     limit: usize,
 }
@@ -21,7 +24,8 @@ impl Upload {
     pub(super) fn new(body: ClientBody, limit: usize) -> Self {
         Self {
             body: Some(body),
-            first: Vec::new(),
+            one: Bytes::new(),
+            more: Vec::new(),
             read: 0,
             limit,
         }
@@ -55,7 +59,11 @@ impl Upload {
                     // Trailers can carry anything, and nobody has judged them.
                     if let Ok(data) = frame.into_data() {
                         self.read += data.len();
-                        self.first.push(data);
+                        if self.one.is_empty() {
+                            self.one = data;
+                        } else {
+                            self.more.push(data);
+                        }
                     }
                     if body.is_end_stream() {
                         return Ok(());
@@ -68,10 +76,10 @@ impl Upload {
 
     /// The body as upstream gets it.
     pub(super) fn take(&mut self) -> UpBody {
-        let first = std::mem::take(&mut self.first);
+        let (one, more) = (mem::take(&mut self.one), mem::take(&mut self.more));
         match self.body.take() {
-            Some(body) if !body.is_end_stream() => UpBody::streamed(first, body),
-            _ => UpBody::whole(joined(first)),
+            Some(body) if !body.is_end_stream() => UpBody::streamed(one, more, body),
+            _ => UpBody::whole(joined(one, &more)),
         }
     }
 
@@ -81,12 +89,14 @@ impl Upload {
     }
 }
 
-fn joined(mut parts: Vec<Bytes>) -> Bytes {
-    if parts.len() < 2 {
-        return parts.pop().unwrap_or_default();
+fn joined(one: Bytes, more: &[Bytes]) -> Bytes {
+    if more.is_empty() {
+        return one;
     }
-    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-    parts.iter().for_each(|part| whole.extend_from_slice(part));
+    let length = one.len() + more.iter().map(Bytes::len).sum::<usize>();
+    let mut whole = BytesMut::with_capacity(length);
+    whole.extend_from_slice(&one);
+    more.iter().for_each(|part| whole.extend_from_slice(part));
     whole.freeze()
 }
 

@@ -24,6 +24,9 @@ const EARLY_ANSWER_TIME: Duration = Duration::from_secs(5);
 /// How a write ended, for its client.
 type Ended<C> = Result<Response<OutBody<C>>, Refusal>;
 
+/// The same, and when that was.
+type EndedAt<C> = Result<(Response<OutBody<C>>, Time), Refusal>;
+
 impl<C: Connect> Forwarder<C> {
     pub(super) async fn write(
         &self,
@@ -50,16 +53,14 @@ impl<C: Connect> Forwarder<C> {
             send(conn.send(request, ticket.deadline()), ticket, live.settle),
             &self.survivors,
         );
-        let response = match live.request_timeout {
+        let (response, at) = match live.request_timeout {
             None => ended.await?,
             // Nobody waits for it any more; it goes on, since its answer still settles it.
             Some(limit) => tokio::time::timeout(limit, ended)
                 .await
                 .unwrap_or_else(|_| Err(Refusal::timed_out()))?,
         };
-        self.shared
-            .metrics
-            .upstream(Kind::Write, self.shared.gate.now().since(started));
+        self.shared.metrics.upstream(Kind::Write, at.since(started));
         Ok(self.relay(live, response))
     }
 }
@@ -69,14 +70,15 @@ async fn send<C: Connect>(
     sending: Sending<C, UpBody>,
     ticket: Ticket,
     settle: Option<Duration>,
-) -> Ended<C> {
+) -> EndedAt<C> {
     let outcome = {
         let cutter = sending.cutter();
         let mut sending = pin!(sending);
         let mut due = pin!(async {
             let newer = async {
                 let at = ticket.cut_at().await;
-                tokio::time::sleep(at.since(ticket.now())).await;
+                // In a box: it is rare, and each write would carry the room for it.
+                Box::pin(tokio::time::sleep(at.since(ticket.now()))).await;
             };
             tokio::select! {
                 () = newer => {}
@@ -96,15 +98,17 @@ async fn send<C: Connect>(
     let sent = outcome.sent;
     match outcome.answer {
         Ok(response) if sent == Sent::Completely => {
-            warn_if_late(&ticket, outcome.last_write, settle);
+            let now = ticket.now();
+            warn_if_late(&ticket, now, outcome.last_write, settle);
             ticket.end(conclude(sent, Some(response.status().as_u16())));
-            Ok(response.map(OutBody::relayed))
+            Ok((response.map(OutBody::relayed), now))
         }
         // Sending has been stopped. The connection is closed before the ticket goes: the settle time counts from there.
         Ok(response) => {
-            let response = early(response).await;
+            let response = Box::pin(early(response)).await;
+            let now = ticket.now();
             drop(ticket);
-            Ok(response)
+            Ok((response, now))
         }
         Err(error) => {
             let refusal = match (&error, sent) {
@@ -146,11 +150,11 @@ async fn early<C: Connect>(response: Response<AnswerBody<C, UpBody>>) -> Respons
 }
 
 /// A6 is the operator's word; an answer that comes later than that disproves it.
-fn warn_if_late(ticket: &Ticket, last_write: Option<Time>, settle: Option<Duration>) {
+fn warn_if_late(ticket: &Ticket, now: Time, last_write: Option<Time>, settle: Option<Duration>) {
     let (Some(last_write), Some(settle)) = (last_write, settle) else {
         return;
     };
-    let took = ticket.now().since(last_write);
+    let took = now.since(last_write);
     if took > settle {
         metrics::counter!("palisade_late_answers_total").increment(1);
         tracing::warn!(

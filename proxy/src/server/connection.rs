@@ -4,6 +4,7 @@ use super::{
     Handler, ServerConfig, Stage, Stream,
     accept::{Peer, changed},
     body::{ClientBody, DrainLimits, refuse_body},
+    quiet::Quiet,
     watched::{Activity, Busy, BusyBody, Prefixed, Waiting, Watched},
 };
 use crate::{
@@ -18,7 +19,14 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
-use std::{convert::Infallible, future::Future, pin::pin, rc::Rc, time::Duration};
+use std::{
+    convert::Infallible,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::watch,
@@ -153,7 +161,7 @@ async fn over_http1<S: Stream, H: Handler>(
         activity: activity.clone(),
         config: config.clone(),
     });
-    let service = service_fn(move |request| answer(exchange.clone(), request));
+    let service = service_fn(move |request| answer(exchange.clone(), exchange.wrap(request)));
     let mut conn = http1::Builder::new()
         .half_close(true)
         .timer(TokioTimer::new())
@@ -163,31 +171,68 @@ async fn over_http1<S: Stream, H: Handler>(
         .max_buf_size(head_limit)
         .serve_connection(TokioIo::new(io), service);
     let mut graceful = false;
+    let looked_at = stage.clone();
+    let (mut drains, mut drains_quietly) = (pin!(draining(&mut stage)), Quiet::default());
+    let mut timer = pin!(tokio::time::sleep_until(http1_due(&activity, &config)));
+    let mut timer_quietly = Quiet::default();
     let words: Vec<u8> = loop {
-        let due = http1_due(&activity, &config);
-        tokio::select! {
-            biased;
+        let event = poll_fn(|cx| {
             // First, so that an answer that is ready now says that it is the last one.
-            () = draining(&mut stage), if !graceful => {
-                graceful = true;
-                std::pin::Pin::new(&mut conn).graceful_shutdown();
+            if !graceful {
+                let moved = looked_at.has_changed().unwrap_or(true);
+                if drains_quietly.poll(drains.as_mut(), moved, cx).is_ready() {
+                    return Poll::Ready(Event::Drains);
+                }
             }
-            ended = &mut conn => match ended {
-                Err(_) if activity.line_is_too_long() => break TOO_LONG.to_vec(),
-                // hyper has said why.
-                Err(error) if error.is_parse() => break Vec::new(),
-                _ => return,
-            },
-            () = tokio::time::sleep_until(due) => match activity.waiting() {
-                _ if activity.blocked_since().is_some_and(|since| since + config.response_idle_timeout <= Instant::now()) => return,
-                Waiting::Idle(since) if since + config.keepalive_idle <= Instant::now() => return,
-                Waiting::Head(since) if since + config.header_timeout <= Instant::now() => break problem(Problem::RequestTimeout),
-                _ => {}
-            },
+            if let Poll::Ready(ended) = Pin::new(&mut conn).poll(cx) {
+                return Poll::Ready(Event::Ended(ended));
+            }
+            let due = timer.is_elapsed();
+            timer_quietly
+                .poll(timer.as_mut(), due, cx)
+                .map(|()| Event::Due)
+        });
+        match event.await {
+            Event::Drains => {
+                graceful = true;
+                Pin::new(&mut conn).graceful_shutdown();
+            }
+            Event::Ended(Err(_)) if activity.line_is_too_long() => break TOO_LONG.to_vec(),
+            // hyper has said why.
+            Event::Ended(Err(error)) if error.is_parse() => break Vec::new(),
+            Event::Ended(_) => return,
+            Event::Due => {
+                let now = Instant::now();
+                match activity.waiting() {
+                    _ if activity
+                        .blocked_since()
+                        .is_some_and(|since| since + config.response_idle_timeout <= now) =>
+                    {
+                        return;
+                    }
+                    Waiting::Idle(since) if since + config.keepalive_idle <= now => return,
+                    Waiting::Head(since) if since + config.header_timeout <= now => {
+                        break problem(Problem::RequestTimeout);
+                    }
+                    _ => {}
+                }
+                timer.as_mut().reset(http1_due(&activity, &config));
+                timer_quietly.forget();
+            }
         }
     };
     let io = conn.into_parts().io.into_inner();
     let _ = tokio::time::timeout(LAST_WORDS, last_words(io, &words)).await;
+}
+
+/// What a connection of HTTP/1.1 is woken for.
+enum Event {
+    /// The server is on its way down.
+    Drains,
+    /// hyper is done with it.
+    Ended(hyper::Result<()>),
+    /// A limit may have passed.
+    Due,
 }
 
 /// A problem as bytes, for a connection that hyper does not answer on, or not any more.
@@ -253,7 +298,7 @@ async fn over_http2<S: Stream, H: Handler>(
         activity: activity.clone(),
         config: config.clone(),
     });
-    let service = service_fn(move |request| answer(exchange.clone(), request));
+    let service = service_fn(move |request| answer(exchange.clone(), exchange.wrap(request)));
     let header_bytes = u32::try_from(config.header_bytes).unwrap_or(u32::MAX);
     let conn = http2::Builder::new(LocalExecutor)
         .timer(TokioTimer::new())
@@ -294,13 +339,18 @@ struct Exchange<H: Handler> {
     config: Rc<ServerConfig>,
 }
 
+impl<H: Handler> Exchange<H> {
+    fn wrap(&self, request: Request<Incoming>) -> Request<ClientBody> {
+        let uploading = Busy::new(&self.activity);
+        ClientBody::wrap(request, self.config.body_idle_timeout, uploading)
+    }
+}
+
 async fn answer<H: Handler>(
     exchange: Rc<Exchange<H>>,
-    request: Request<Incoming>,
+    request: Request<ClientBody>,
 ) -> Result<Response<BusyBody<H::Body>>, Infallible> {
     let busy = Busy::new(&exchange.activity);
-    let uploading = Busy::new(&exchange.activity);
-    let request = ClientBody::wrap(request, exchange.config.body_idle_timeout, uploading);
     if target_length(request.uri()) > exchange.config.target_bytes {
         // RFC 9110, section 15.5.15.
         return Ok(too_large(StatusCode::URI_TOO_LONG, request, busy));

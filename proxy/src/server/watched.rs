@@ -81,7 +81,7 @@ impl Activity {
             self.head_since.set(Some(Instant::now()));
         }
         if let Some(line) = self.line.get() {
-            let complete = bytes.contains(&b'\n');
+            let complete = memchr::memchr(b'\n', bytes).is_some();
             self.line.set((!complete).then_some(line + bytes.len()));
         }
         if self.line_is_too_long() {
@@ -118,8 +118,11 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy.set(self.0.busy.get() - 1);
-        self.0.idle_since.set(Instant::now());
+        let left = self.0.busy.get() - 1;
+        self.0.busy.set(left);
+        if left == 0 {
+            self.0.idle_since.set(Instant::now());
+        }
     }
 }
 

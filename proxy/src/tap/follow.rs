@@ -167,7 +167,7 @@ impl Follower {
 
     /// Takes bytes up to the end of a line of the head.
     fn line_bytes<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
-        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let end = memchr::memchr(b'\n', bytes);
         let taken = end.map_or(bytes.len(), |end| end + 1);
         self.head.bytes += taken;
         if self.head.bytes > self.max_head {

@@ -19,7 +19,7 @@ use super::{BoxError, RequestBody, io::MaybeTls};
 use bytes::{Bytes, BytesMut};
 use framing::Framing;
 use head::Fields;
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::SizeHint;
 use out::{Out, SendError};
 use std::{
@@ -86,6 +86,9 @@ pub(super) struct Http1<S, B> {
     max_buffer: usize,
     out: Out<B>,
     fields: Fields,
+    /// The map of the request's fields, emptied, for those of the answer: a map that grows into its size costs more than all that is
+    /// put into it. hyper takes the answer's map for its next request in turn.
+    spare: HeaderMap,
     /// How much of `input` was seen to hold no whole head.
     seen: usize,
     asked: Asked,
@@ -119,6 +122,7 @@ where
             max_buffer: max_buffer.max(READ),
             out: Out::new(),
             fields: Fields::default(),
+            spare: HeaderMap::new(),
             seen: 0,
             asked: Asked::Nothing,
             body: Framing::Ended,
@@ -139,7 +143,8 @@ where
         self.seen = 0;
         self.body = Framing::Ended;
         self.keep_alive = true;
-        self.out.begin(request);
+        self.spare = self.out.begin(request);
+        self.spare.clear();
     }
 
     /// Sends on, and reads until the head of the final answer has come.
@@ -192,7 +197,7 @@ where
     fn take_head(&mut self, to_head: bool) -> Result<Option<Response<()>>, Failed> {
         loop {
             let whole = if head::may_be_whole(&self.input, self.seen) {
-                head::take(&mut self.input, &mut self.fields)?
+                head::take(&mut self.input, &mut self.fields, &mut self.spare)?
             } else {
                 None
             };

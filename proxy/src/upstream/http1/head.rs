@@ -35,7 +35,8 @@ pub(super) fn write<B>(request: &Request<B>, length: Option<u64>, to: &mut Vec<u
         None => line("transfer-encoding", b"chunked", to),
         // A request that had none and has no body keeps having none.
         Some(length) if told || length > 0 => {
-            line("content-length", HeaderValue::from(length).as_bytes(), to);
+            let mut digits = itoa::Buffer::new();
+            line("content-length", digits.format(length).as_bytes(), to);
         }
         Some(_) => {}
     }
@@ -66,10 +67,11 @@ pub(super) fn may_be_whole(input: &[u8], seen: usize) -> bool {
         .any(|two| two == b"\n\n" || two == b"\n\r")
 }
 
-/// Takes a head from the front of what was read, if all of it is there.
+/// Takes a head from the front of what was read, if all of it is there. `spare`: an empty map for its fields.
 pub(super) fn take(
     input: &mut BytesMut,
     fields: &mut Fields,
+    spare: &mut HeaderMap,
 ) -> Result<Option<Response<()>>, Failed> {
     let mut lines = [MaybeUninit::uninit(); FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
@@ -108,7 +110,8 @@ pub(super) fn take(
     let mut head = Response::new(()).into_parts().0;
     head.status = status;
     head.version = version;
-    head.headers = HeaderMap::with_capacity(fields.0.len());
+    head.headers = std::mem::take(spare);
+    head.headers.reserve(fields.0.len());
     fill(&mut head, &bytes, fields)?;
     if let Some(reason) = reason {
         head.extensions.insert(reason);

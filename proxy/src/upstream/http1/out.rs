@@ -6,7 +6,7 @@ use crate::{
     upstream::{BoxError, io::MaybeTls},
 };
 use bytes::{Buf, Bytes};
-use http::Request;
+use http::{HeaderMap, Request};
 use std::{
     collections::VecDeque,
     io::{self, IoSlice, Write},
@@ -61,15 +61,16 @@ impl<B: RequestBody> Out<B> {
         }
     }
 
-    /// Takes a request.
-    pub(super) fn begin(&mut self, request: Request<B>) {
+    /// Takes a request, and gives back the map that its fields were in.
+    pub(super) fn begin(&mut self, request: Request<B>) -> HeaderMap {
         self.rest();
         self.owes = request.body().size_hint().exact();
         head::write(&request, self.owes, &mut self.head);
-        let body = request.into_body();
+        let (parts, body) = request.into_parts();
         self.done = false;
         self.whole = self.owes == Some(0);
         self.body = (!self.whole).then_some(body);
+        parts.headers
     }
 
     /// All of it has gone.
