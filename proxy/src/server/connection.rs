@@ -75,10 +75,11 @@ pub(super) async fn serve<S: Stream, H: Handler>(
         Peer::Tcp(_) => config.tls.as_ref(),
         Peer::Unix(_) => None,
     };
+    // In boxes: a connection that says nothing yet then takes no room for what it may become.
     let Some(tls) = tls else {
-        return plain(stream, begun, client, handler, config, stage).await;
+        return Box::pin(plain(stream, begun, client, handler, config, stage)).await;
     };
-    let handshake = TlsAcceptor::from(tls.load_full()).accept(stream);
+    let handshake = Box::pin(TlsAcceptor::from(tls.load_full()).accept(stream));
     let stream = match tokio::time::timeout(config.tls_handshake_timeout, handshake).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -92,9 +93,29 @@ pub(super) async fn serve<S: Stream, H: Handler>(
         certificate: session.peer_certificates().is_some(),
     });
     match session.alpn_protocol() {
-        Some(b"h2") => over_http2(stream, client, handler, config, stage).await,
-        Some(_) => over_http1(stream, Instant::now(), client, handler, config, stage).await,
-        None => plain(stream, Instant::now(), client, handler, config, stage).await,
+        Some(b"h2") => Box::pin(over_http2(stream, client, handler, config, stage)).await,
+        Some(_) => {
+            Box::pin(over_http1(
+                stream,
+                Instant::now(),
+                client,
+                handler,
+                config,
+                stage,
+            ))
+            .await;
+        }
+        None => {
+            Box::pin(plain(
+                stream,
+                Instant::now(),
+                client,
+                handler,
+                config,
+                stage,
+            ))
+            .await;
+        }
     }
 }
 
@@ -122,9 +143,9 @@ async fn plain<S: Stream, H: Handler>(
     let http2 = prefix == PREFACE;
     let io = Prefixed { prefix, io: stream };
     if http2 {
-        over_http2(io, client, handler, config, stage).await;
+        Box::pin(over_http2(io, client, handler, config, stage)).await;
     } else {
-        over_http1(io, begun, client, handler, config, stage).await;
+        Box::pin(over_http1(io, begun, client, handler, config, stage)).await;
     }
 }
 
