@@ -204,6 +204,34 @@ fn alerts_fire_in_a_real_prometheus() {
         assert_eq!(write(old), "412");
         firing().contains("PalisadeStaleWrites").then_some(())
     });
+    // Every panel's query is one that Prometheus takes, and those that have something to show show it.
+    let picture = at("dashboard.svg");
+    let drawn = Command::new("python3")
+        .arg(folder().join("draw.py"))
+        .args([
+            &format!("http://{listen}"),
+            &picture.display().to_string(),
+            "1",
+        ])
+        .env("no_proxy", "*")
+        .output()
+        .unwrap();
+    assert!(drawn.status.success(), "{drawn:?}");
+    let empty = String::from_utf8(drawn.stdout).unwrap();
+    let has = |panel: &str| !empty.contains(&format!("no data: {panel}\n"));
+    for panel in [
+        "Lease store answers",
+        "Requests by outcome",
+        "Refused and unknown, by reason",
+        "Stale writers: how long after they were superseded, p99",
+        "Connections and requests",
+        "State file: commits, p99",
+    ] {
+        assert!(has(panel), "{panel}: {empty}");
+    }
+    assert!(!has("Certificate left"), "there is none");
+    let picture = fs::read_to_string(picture).unwrap();
+    assert!(picture.contains("stale-token") && picture.contains("<polyline"));
     etcd.kill();
     wait_for("the alert on the lease store", || {
         let _ = write(new + 1);

@@ -287,11 +287,72 @@ fn the_store_of_the_compose_file_is_reached_through_palisade_only() {
     );
 }
 
+/// What would be lost between the parts of the manifest: time to end in, the only way to the store, and what all replicas share.
+#[test]
+fn the_replicas_of_the_manifest_end_in_time_and_are_the_only_way_to_the_store() {
+    let file = root().join("packaging/kubernetes/replicas.yaml");
+    let Some(all) = documents(&file) else { return };
+    let named = |kind: &str, name: &str| {
+        all.iter()
+            .find(|document| document["kind"] == kind && document["metadata"]["name"] == name)
+            .unwrap()
+    };
+    let settings = named("ConfigMap", "palisade")["data"]["palisade.toml"]
+        .as_str()
+        .unwrap();
+    let shown = accepted(settings);
+    let seconds = |key: &str| {
+        let line = shown.lines().find(|line| line.starts_with(key)).unwrap();
+        // `key = "10s"  # where it stands`
+        let value = line.split('"').nth(1).unwrap();
+        let digits: String = value.chars().filter(char::is_ascii_digit).collect();
+        digits.parse::<u64>().unwrap()
+    };
+    let set = &named("StatefulSet", "palisade")["spec"];
+    assert!(
+        set["replicas"].as_u64().unwrap() > 1 && shown.contains("group"),
+        "{shown}"
+    );
+    let pod = &set["template"]["spec"];
+    let ends_in = seconds("drain_delay") + seconds("shutdown_timeout");
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > ends_in);
+    let labels = &set["template"]["metadata"]["labels"];
+    for (kind, name) in [
+        ("PodDisruptionBudget", "palisade"),
+        ("NetworkPolicy", "palisade"),
+    ] {
+        let spec = &named(kind, name)["spec"];
+        let selector = match kind {
+            "NetworkPolicy" => &spec["podSelector"],
+            _ => &spec["selector"],
+        };
+        assert_eq!(&selector["matchLabels"], labels, "{kind}");
+    }
+    assert_eq!(&named("Service", "reports")["spec"]["selector"], labels);
+    let store = &named("NetworkPolicy", "store")["spec"]["ingress"];
+    assert_eq!(store.as_array().unwrap().len(), 1);
+    assert_eq!(&store[0]["from"][0]["podSelector"]["matchLabels"], labels);
+    let port = store[0]["ports"][0]["port"].as_u64().unwrap();
+    assert!(settings.contains(&format!(":{port}\"")), "the store's port");
+    assert!(
+        pod["volumes"][0]["emptyDir"].is_null(),
+        "floors outlive a pod"
+    );
+    assert_eq!(
+        set["volumeClaimTemplates"][0]["spec"]["accessModes"][0],
+        "ReadWriteOncePod"
+    );
+}
+
 #[test]
 fn the_manifests_are_valid_and_their_probes_are_answered() {
     let Some(python) = python() else { return };
     let file = root().join("packaging/kubernetes/sidecar.yaml");
-    for file in [&file, &root().join("examples/kubernetes/cronjob.yaml")] {
+    let others = [
+        "packaging/kubernetes/replicas.yaml",
+        "examples/kubernetes/cronjob.yaml",
+    ];
+    for file in others.map(|name| root().join(name)).iter().chain([&file]) {
         let validate = "import sys, kubernetes_validate as k, yaml\nfor d in yaml.safe_load_all(open(sys.argv[1])): k.validate(d, '1.29', strict=True)";
         let output = run(&python, &["-c", validate, &file.display().to_string()]);
         assert!(

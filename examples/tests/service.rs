@@ -124,13 +124,18 @@ impl Systemd {
     }
 }
 
-/// Connects and asks; the answer is read later.
-fn ask(address: SocketAddr) -> TcpStream {
-    let mut stream = TcpStream::connect(address).unwrap();
+const REQUEST: &[u8] = b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(GIVE_UP)).unwrap();
     stream
-        .write_all(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        .unwrap();
+}
+
+/// Connects and asks; the answer is read later.
+fn ask(address: SocketAddr) -> TcpStream {
+    let mut stream = connect(address);
+    stream.write_all(REQUEST).unwrap();
     stream
 }
 
@@ -155,8 +160,21 @@ fn systemd_is_told_and_a_restart_refuses_nobody() {
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
     systemd.until("READY=1");
     systemd.until("WATCHDOG=1");
+    // Connections that were made before the stop and have asked for nothing yet. They are taken in order, so those are, too.
+    let mut taken: Vec<TcpStream> = (0..20).map(|_| connect(systemd.address())).collect();
+    answer(ask(systemd.address()));
     first.signal(Signal::SIGTERM);
     systemd.until("STOPPING=1");
+    for stream in &mut taken {
+        stream.write_all(REQUEST).unwrap();
+    }
+    for stream in taken {
+        let answer = answer(stream);
+        assert!(
+            answer.lines().next() == was_served.lines().next(),
+            "{answer}"
+        );
+    }
     assert!(first.wait().success());
     // Nobody runs. The socket is held, so whoever comes now waits for the next one.
     let waiting: Vec<TcpStream> = (0..20).map(|_| ask(systemd.address())).collect();

@@ -36,6 +36,8 @@ use tokio_rustls::TlsAcceptor;
 
 /// How an HTTP/2 client with prior knowledge begins (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long a connection that was just made may take to ask for something when the server is on its way down.
+const FIRST_WORDS: Duration = Duration::from_secs(3);
 /// For what still has to be written to a client whose request can't be read, and for reading what it still sends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_BYTES: u64 = 1 << 20;
@@ -133,8 +135,11 @@ async fn plain<S: Stream, H: Handler>(
         biased;
         // What has begun slowly goes on below, and is answered there.
         _ = tokio::time::timeout_at(begun + config.header_timeout, beginning(&mut stream, &mut read)) => {}
-        // Nothing of a request was read yet, as far as the client can tell.
-        () = draining(&mut stage) => return,
+        // It was taken, so nobody else will answer it: its first request may be on its way.
+        () = async {
+            draining(&mut stage).await;
+            tokio::time::sleep(FIRST_WORDS).await;
+        } => return,
     }
     if read.is_empty() {
         return;
@@ -192,6 +197,8 @@ async fn over_http1<S: Stream, H: Handler>(
         .max_buf_size(head_limit)
         .serve_connection(TokioIo::new(io), service);
     let mut graceful = false;
+    // When the server is on its way down, and nothing was asked for: until then that may come.
+    let mut first_words: Option<Instant> = None;
     let looked_at = stage.clone();
     let (mut drains, mut drains_quietly) = (pin!(draining(&mut stage)), Quiet::default());
     let mut timer = pin!(tokio::time::sleep_until(http1_due(&activity, &config)));
@@ -199,7 +206,7 @@ async fn over_http1<S: Stream, H: Handler>(
     let words: Vec<u8> = loop {
         let event = poll_fn(|cx| {
             // First, so that an answer that is ready now says that it is the last one.
-            if !graceful {
+            if !graceful && first_words.is_none() {
                 let moved = looked_at.has_changed().unwrap_or(true);
                 if drains_quietly.poll(drains.as_mut(), moved, cx).is_ready() {
                     return Poll::Ready(Event::Drains);
@@ -208,14 +215,25 @@ async fn over_http1<S: Stream, H: Handler>(
             if let Poll::Ready(ended) = Pin::new(&mut conn).poll(cx) {
                 return Poll::Ready(Event::Ended(ended));
             }
+            if first_words.is_some() && activity.was_asked() {
+                return Poll::Ready(Event::Asked);
+            }
             let due = timer.is_elapsed();
             timer_quietly
                 .poll(timer.as_mut(), due, cx)
                 .map(|()| Event::Due)
         });
         match event.await {
-            Event::Drains => {
-                graceful = true;
+            // hyper closes a connection at once on which nothing was read yet.
+            Event::Drains if !activity.was_asked() => {
+                let until = Instant::now() + FIRST_WORDS;
+                first_words = Some(until);
+                let due = timer.deadline().min(until);
+                timer.as_mut().reset(due);
+                timer_quietly.forget();
+            }
+            Event::Drains | Event::Asked => {
+                (graceful, first_words) = (true, None);
                 Pin::new(&mut conn).graceful_shutdown();
             }
             Event::Ended(Err(_)) if activity.line_is_too_long() => break TOO_LONG.to_vec(),
@@ -224,6 +242,9 @@ async fn over_http1<S: Stream, H: Handler>(
             Event::Ended(_) => return,
             Event::Due => {
                 let now = Instant::now();
+                if first_words.is_some_and(|until| until <= now) {
+                    return;
+                }
                 match activity.waiting() {
                     _ if activity
                         .blocked_since()
@@ -237,7 +258,9 @@ async fn over_http1<S: Stream, H: Handler>(
                     }
                     _ => {}
                 }
-                timer.as_mut().reset(http1_due(&activity, &config));
+                let due = http1_due(&activity, &config);
+                let due = first_words.map_or(due, |until| due.min(until));
+                timer.as_mut().reset(due);
                 timer_quietly.forget();
             }
         }
@@ -250,6 +273,8 @@ async fn over_http1<S: Stream, H: Handler>(
 enum Event {
     /// The server is on its way down.
     Drains,
+    /// Since then its first request has come.
+    Asked,
     /// hyper is done with it.
     Ended(hyper::Result<()>),
     /// A limit may have passed.

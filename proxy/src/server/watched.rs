@@ -18,6 +18,8 @@ use tokio::{
 pub(super) struct Activity {
     /// Requests that are not answered to the end.
     busy: Cell<usize>,
+    /// Whether there was a request at all.
+    asked: Cell<bool>,
     /// Since when none is.
     idle_since: Cell<Instant>,
     /// When the first byte after that came.
@@ -45,12 +47,18 @@ impl Activity {
     pub(super) fn new(begun: Instant, line_limit: usize) -> Rc<Self> {
         Rc::new(Self {
             busy: Cell::new(0),
+            asked: Cell::new(false),
             idle_since: Cell::new(begun),
             head_since: Cell::new(Some(begun)),
             line: Cell::new(Some(0)),
             line_limit,
             blocked_since: Cell::new(None),
         })
+    }
+
+    /// Whether there was a request at all.
+    pub(super) fn was_asked(&self) -> bool {
+        self.asked.get()
     }
 
     /// Since when the client takes nothing of what is written to it; `None` while it does, or nothing is.
@@ -110,6 +118,7 @@ pub(super) struct Busy(Rc<Activity>);
 impl Busy {
     pub(super) fn new(activity: &Rc<Activity>) -> Self {
         activity.busy.set(activity.busy.get() + 1);
+        activity.asked.set(true);
         activity.head_since.set(None);
         activity.line.set(Some(0));
         Self(activity.clone())
