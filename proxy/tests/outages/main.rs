@@ -18,7 +18,7 @@ mod server;
 #[allow(dead_code, reason = "shared with tests that use more of it")]
 mod stage;
 
-use client::put;
+use client::{get, put};
 use palisade_loadtest::{proxy::Palisade, servers::wait_for};
 
 /// What holds on every one of these days: a floor that has opened goes on, and what is older stays out.
@@ -26,6 +26,12 @@ use palisade_loadtest::{proxy::Palisade, servers::wait_for};
 fn the_open_floor_goes_on(proxy: &Palisade, floor: u64, old: u64) {
     put("/x", floor, "the holder's").send(proxy).is(204);
     put("/x", old, "late")
+        .send(proxy)
+        .is_refused(412, "stale-token");
+    // Reads are nobody's to hold up; with a token they are fenced like writes.
+    get("/x").send(proxy).is(200);
+    get("/x")
+        .token(old)
         .send(proxy)
         .is_refused(412, "stale-token");
 }

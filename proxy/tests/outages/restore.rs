@@ -2,7 +2,7 @@
 //! `scripts/newer-etcd.sh` fetches; where it can't, the tests say so and pass over.
 
 use crate::{
-    client::put,
+    client::{get, put},
     stage::{applied, proxy, take},
 };
 use palisade_loadtest::{
@@ -119,6 +119,7 @@ fn without_a_bump(stopped: bool) {
             .send(&stage.proxy)
             .is_refused(503, "authority-changed");
     }
+    get("/x").send(&stage.proxy).is(200);
     assert!(stage.proxy.admin_get("/readyz").contains("not trusted"));
     assert!(stage.proxy.metric("palisade_lease_store_trusted").abs() < f64::EPSILON);
 
