@@ -38,6 +38,7 @@ beside() { echo "$1${peers:+,$peers}" | sed 's/^,//'; }
   # shellcheck disable=SC2086 # there may be none
   part 'Small requests' --versus "$(beside palisade-unix)" --work get,put-1k --connections 16,64 $syscalls \
     --rounds "$rounds" --time "$time" --json "$target/bench.json" --report "$target/bench.html"
+  part 'The access log' --versus palisade-log --work get --connections 16 --rounds "$rounds" --time "$time"
   # nginx has two ways with 64 KiB, and what ran before decides: a run of its own.
   for work in put-64k put-1024k; do
     part "Large requests: $work" ${peers:+--versus "$peers"} --work $work --connections 16,64 --rounds "$rounds" --time "$time"

@@ -99,7 +99,7 @@ struct ChaosArgs {
 /// `palisade-loadtest bench`.
 #[derive(Debug, Args)]
 struct BenchArgs {
-    /// What to compare with: nginx, haproxy, envoy, palisade-unix (a unix socket to the datastore), direct (no proxy)
+    /// What to compare with: nginx, haproxy, envoy, palisade-unix (a unix socket to the datastore), palisade-log (with its access log), direct (no proxy)
     #[arg(long, value_delimiter = ',')]
     versus: Vec<bench::Kind>,
     /// What the requests do: get, put-1k, put-64k, put-1024k, ...

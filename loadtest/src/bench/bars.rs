@@ -23,6 +23,8 @@ pub fn cpu(work: &str, versus: &str) -> Option<f64> {
 pub const SYSCALLS: f64 = 4.4;
 /// Of our own processor time with TCP to the datastore, with a unix socket in its place.
 const UNIX: f64 = 0.88;
+/// Microseconds of a request's line in the access log.
+const LOG: f64 = 3.0;
 /// Requests a second of nginx with two workers, with two threads on the same two cores.
 const TWO_CORES: f64 = 1.05;
 /// Of what nginx adds to the latency of one connection.
@@ -129,6 +131,15 @@ fn apart<'a>(own: &Row, beside: impl Fn(Kind) -> Option<&'a Row>, bars: &mut Vec
             format!("{}: CPU with a unix socket, of TCP's", name(load)),
             UNIX,
             found,
+        ));
+    }
+    if let Some(logged) = beside(Kind::PalisadeLog) {
+        let rounds = logged.rounds.iter().zip(&own.rounds);
+        let more = rounds.map(|(logged, own)| logged.cpu - own.cpu).collect();
+        bars.push(Bar::at_most(
+            format!("{}: CPU of a line in the access log, us", name(load)),
+            LOG,
+            super::round::median(more),
         ));
     }
     let is_small = matches!(load.work, Work::Get | Work::Put(..=16));

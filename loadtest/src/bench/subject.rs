@@ -21,6 +21,8 @@ pub enum Kind {
     Palisade,
     /// The same, with a unix socket to the datastore.
     PalisadeUnix,
+    /// The same as [`Self::Palisade`], with a line in the access log for each request.
+    PalisadeLog,
     /// No proxy: what the load and the datastore take by themselves. The processor time is theirs.
     Direct,
     /// Another proxy.
@@ -34,13 +36,15 @@ impl FromStr for Kind {
         match text {
             "palisade" => Ok(Self::Palisade),
             "palisade-unix" => Ok(Self::PalisadeUnix),
+            "palisade-log" => Ok(Self::PalisadeLog),
             "direct" => Ok(Self::Direct),
             "nginx" => Ok(Self::Peer(Peer::Nginx)),
             "haproxy" => Ok(Self::Peer(Peer::Haproxy)),
             "envoy" => Ok(Self::Peer(Peer::Envoy)),
-            _ => {
-                Err("there are: palisade, palisade-unix, direct, nginx, haproxy, envoy".to_owned())
-            }
+            _ => Err(
+                "there are: palisade, palisade-unix, palisade-log, direct, nginx, haproxy, envoy"
+                    .to_owned(),
+            ),
         }
     }
 }
@@ -50,6 +54,7 @@ impl fmt::Display for Kind {
         f.write_str(match self {
             Self::Palisade => "palisade",
             Self::PalisadeUnix => "palisade-unix",
+            Self::PalisadeLog => "palisade-log",
             Self::Direct => "direct",
             Self::Peer(Peer::Nginx) => "nginx",
             Self::Peer(Peer::Haproxy) => "haproxy",
@@ -99,14 +104,14 @@ impl Subject {
 
     fn start_here(kind: Kind, sink: &Sink, setup: Setup<'_>) -> io::Result<Self> {
         let (pid, plain, fence, runs) = match kind {
-            Kind::Palisade | Kind::PalisadeUnix => {
+            Kind::Palisade | Kind::PalisadeUnix | Kind::PalisadeLog => {
                 let upstream = match kind {
                     Kind::PalisadeUnix => format!("unix:{}", sink.unix.display()),
                     _ => format!("http://{}", sink.tcp),
                 };
                 let mut palisade = Palisade::new(&upstream)?
                     .set("threads", setup.workers)
-                    .set("access_log", false);
+                    .set("access_log", kind == Kind::PalisadeLog);
                 if let Some(tls) = setup.tls {
                     palisade.change("tls.cert", tls.cert.display());
                     palisade.change("tls.key", tls.key.display());
