@@ -142,7 +142,8 @@ fn print(text: &str) -> u8 {
     let mut stdout = std::io::stdout().lock();
     // A reader that has gone (`| head`) is no failure of ours.
     let _ = stdout
-        .write_all(text.as_bytes())
+        .write_all(text.trim_end_matches('\n').as_bytes())
+        .and_then(|()| stdout.write_all(b"\n"))
         .and_then(|()| stdout.flush());
     exit::OK
 }

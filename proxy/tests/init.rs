@@ -40,7 +40,9 @@ fn route(folder: &Path, target: &str) -> String {
         &["route", "PUT", target, "--config", "palisade.toml"],
     );
     assert_eq!(routed.status.code(), Some(0), "{}", stderr(&routed));
-    String::from_utf8(routed.stdout).expect("UTF-8")
+    let told = String::from_utf8(routed.stdout).expect("UTF-8");
+    assert!(told.ends_with('\n') && !told.ends_with("\n\n"), "{told:?}");
+    told
 }
 
 const ALL: [&str; 7] = [
