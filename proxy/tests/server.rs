@@ -3,16 +3,20 @@
 
 mod server_support;
 
-use palisade::server::{Listen, ServerConfig, bind};
-use palisade_loadtest::servers::wait_for;
-use server_support::{SHORT, answer, connect, patient, rest, serve, serve_on, talk};
+use palisade::server::{Listen, ServerConfig, bind, start};
+use palisade_loadtest::{
+    origin::Sign,
+    servers::{GIVE_UP, wait_for},
+};
+use server_support::{SHORT, Seen, Test, answer, connect, patient, rest, serve, serve_on, talk};
 use std::{
     collections::HashSet,
     io::{Read, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
     process::Command,
-    sync::atomic::Ordering,
+    rc::Rc,
+    sync::{Arc, Barrier, atomic::Ordering},
 };
 
 const GET: &[u8] = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -268,6 +272,50 @@ fn the_orderly_end_closes_idle_connections_and_finishes_requests() {
     wait_for("the last connection", || {
         (counts.open.load(Ordering::Relaxed) == 0).then_some(())
     });
+}
+
+/// A client's connection is made once the kernel has it, long before anybody accepts it: closing the socket would reset it.
+#[test]
+fn the_orderly_end_answers_what_was_not_accepted_yet() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("front");
+    let tcp = bind(&Listen::Tcp(([127, 0, 0, 1], 0).into()), 2).unwrap();
+    let unix = bind(&Listen::Unix(path.clone()), 2).unwrap();
+    let address = tcp.address().unwrap();
+    // The threads accept nothing before they have their handler.
+    let held = Arc::new(Barrier::new(3));
+    let (threads_held, seen) = (held.clone(), Seen::default());
+    let running = start(vec![tcp, unix], 2, patient(), move |thread| {
+        threads_held.wait();
+        Rc::new(Test {
+            thread,
+            seen: seen.clone(),
+            sign: Sign::new(),
+            gate: Arc::new(tokio::sync::Semaphore::new(0)),
+        })
+    })
+    .unwrap();
+    let request = b"GET /thread HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut over_tcp: Vec<_> = (0..200).map(|_| connect(address)).collect();
+    let mut over_unix: Vec<_> = (0..200)
+        .map(|_| UnixStream::connect(&path).unwrap())
+        .collect();
+    for stream in &mut over_tcp {
+        stream.write_all(request).unwrap();
+    }
+    for stream in &mut over_unix {
+        stream.set_read_timeout(Some(GIVE_UP)).unwrap();
+        stream.write_all(request).unwrap();
+    }
+    running.shutdown().drain();
+    held.wait();
+    let answers = over_tcp.iter_mut().map(rest);
+    for answer in answers.chain(over_unix.iter_mut().map(rest)) {
+        let answer = answer.to_lowercase();
+        assert!(answer.starts_with("http/1.1 200"), "{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    }
+    assert!(running.join());
 }
 
 #[test]

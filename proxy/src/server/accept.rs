@@ -24,12 +24,19 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// How many connections above the limit are told that there are too many, rather than just closed.
 const STANDING: usize = 64;
 
+/// How many connections that wait in a socket are taken when accepting ends; the kernel holds no more.
+const QUEUED: i32 = super::listen::BACKLOG;
+
 /// Where connections come from. A trait, so that the same server runs over simulated sockets.
 pub trait Listener: 'static {
     /// A connection.
     type Stream: Stream;
     /// The next one. Must lose nothing when dropped while it waits.
     fn accept(&mut self) -> impl Future<Output = io::Result<Accept<Self::Stream>>>;
+    /// Whether somebody else has the socket, too, and takes what waits in it when we are gone.
+    fn is_shared(&self) -> bool {
+        false
+    }
 }
 
 /// A connection just accepted.
@@ -65,7 +72,7 @@ impl std::fmt::Display for Peer {
 pub enum Stage {
     /// Not begun, or in `drain_delay`.
     Serving,
-    /// Nothing is accepted any more; idle connections are closed, requests under way go on.
+    /// Nothing is accepted any more but what waits already; idle connections are closed, requests under way go on.
     Draining,
     /// Everything is dropped.
     Stopped,
@@ -133,30 +140,7 @@ pub async fn serve<L: Listener, H: Handler>(
             _ = changed(&mut stage) => {}
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
-                Ok(accept) => {
-                    let seat = match Room::look(&counts, config.connections) {
-                        Room::Seat(seat) => seat,
-                        Room::Standing(seat) => {
-                            let tls = config.tls.is_some() && matches!(accept.peer, Peer::Tcp(_));
-                            if !tls {
-                                connections.spawn_local(async move {
-                                    connection::turn_away(accept.stream).await;
-                                    drop(seat);
-                                });
-                            }
-                            continue;
-                        }
-                        Room::None => continue,
-                    };
-                    let client = ClientInfo { peer: accept.peer, tls: None, known: Known::default() };
-                    let serving = connection::serve(
-                        accept.stream, client, handler.clone(), config.clone(), stage.clone(),
-                    );
-                    connections.spawn_local(async move {
-                        serving.await;
-                        drop(seat);
-                    });
-                }
+                Ok(accept) => admit(accept, &mut connections, &handler, &config, &counts, &stage),
                 Err(error) if is_the_peers(&error) => {}
                 Err(error) => {
                     counts.accept_errors.fetch_add(1, Ordering::Relaxed);
@@ -165,6 +149,17 @@ pub async fn serve<L: Listener, H: Handler>(
                 }
             },
         }
+    }
+    if !listener.is_shared() {
+        admit_queued(
+            &mut listener,
+            &mut connections,
+            &handler,
+            &config,
+            &counts,
+            &stage,
+        )
+        .await;
     }
     drop(listener);
     while *stage.borrow_and_update() < Stage::Stopped && !connections.is_empty() {
@@ -175,6 +170,77 @@ pub async fn serve<L: Listener, H: Handler>(
         }
     }
     connections.shutdown().await;
+}
+
+/// Serves a new connection, or turns it away.
+fn admit<S: Stream, H: Handler>(
+    accept: Accept<S>,
+    connections: &mut JoinSet<()>,
+    handler: &Rc<H>,
+    config: &Rc<ServerConfig>,
+    counts: &Arc<Counts>,
+    stage: &watch::Receiver<Stage>,
+) {
+    let seat = match Room::look(counts, config.connections) {
+        Room::Seat(seat) => seat,
+        Room::Standing(seat) => {
+            let tls = config.tls.is_some() && matches!(accept.peer, Peer::Tcp(_));
+            if !tls {
+                connections.spawn_local(async move {
+                    connection::turn_away(accept.stream).await;
+                    drop(seat);
+                });
+            }
+            return;
+        }
+        Room::None => return,
+    };
+    let client = ClientInfo {
+        peer: accept.peer,
+        tls: None,
+        known: Known::default(),
+    };
+    let serving = connection::serve(
+        accept.stream,
+        client,
+        handler.clone(),
+        config.clone(),
+        stage.clone(),
+    );
+    connections.spawn_local(async move {
+        serving.await;
+        drop(seat);
+    });
+}
+
+/// Takes what waits in the socket when accepting ends: for their clients these connections are made, and closing the
+/// socket would reset them. Bounded, or those who keep coming would put off the end.
+async fn admit_queued<L: Listener, H: Handler>(
+    listener: &mut L,
+    connections: &mut JoinSet<()>,
+    handler: &Rc<H>,
+    config: &Rc<ServerConfig>,
+    counts: &Arc<Counts>,
+    stage: &watch::Receiver<Stage>,
+) {
+    for _ in 0..QUEUED {
+        // The runtime hears of what waits only when it looks, and lets nobody take more than so much in one go.
+        tokio::task::yield_now().await;
+        if *stage.borrow() == Stage::Stopped {
+            return;
+        }
+        let accepted = tokio::select! {
+            biased;
+            accepted = listener.accept() => accepted,
+            () = std::future::ready(()) => return,
+        };
+        match accepted {
+            Ok(accept) => admit(accept, connections, handler, config, counts, stage),
+            Err(error) if is_the_peers(&error) => {}
+            // No descriptors or no memory. Those that have been taken are served.
+            Err(_) => return,
+        }
+    }
 }
 
 /// Resolves when the stage has moved on. Nobody left to move it counts as [`Stage::Serving`] for ever.

@@ -228,6 +228,8 @@ async fn over_http1<S: Stream, H: Handler>(
             Event::Drains if !activity.was_asked() => {
                 let until = Instant::now() + FIRST_WORDS;
                 first_words = Some(until);
+                // hyper may have written the answer before it hears that there is no other.
+                activity.end_after_answer();
                 let due = timer.deadline().min(until);
                 timer.as_mut().reset(due);
                 timer_quietly.forget();
@@ -407,7 +409,11 @@ async fn answer<H: Handler>(
         return Ok(too_large(status, request, busy));
     }
     let (client, tap) = (exchange.client.clone(), exchange.tap.clone());
-    let response = exchange.handler.clone().handle(request, client, tap).await;
+    let mut response = exchange.handler.clone().handle(request, client, tap).await;
+    if exchange.activity.ends_after_answer() {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
     Ok(response.map(|body| BusyBody {
         body: Some(body),
         _busy: busy,

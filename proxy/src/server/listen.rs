@@ -11,7 +11,7 @@ use std::{
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Connections that the kernel may hold before they are accepted; `net.core.somaxconn` cuts it down.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Listen {
 #[derive(Debug)]
 pub struct Bound {
     ends: Vec<End>,
+    /// Who passed it on has it, too, and gives it to whoever comes after us.
+    inherited: bool,
 }
 
 #[derive(Debug)]
@@ -45,18 +47,28 @@ impl Bound {
 
     /// The ends, for one thread each. To be turned into [`SocketListener`]s inside the threads' runtimes.
     pub(super) fn into_ends(self) -> impl Iterator<Item = UnregisteredListener> {
-        self.ends.into_iter().map(UnregisteredListener)
+        let inherited = self.inherited;
+        self.ends
+            .into_iter()
+            .map(move |end| UnregisteredListener { end, inherited })
     }
 }
 
-pub(super) struct UnregisteredListener(End);
+pub(super) struct UnregisteredListener {
+    end: End,
+    inherited: bool,
+}
 
 impl UnregisteredListener {
     /// Hands it to this thread's runtime.
     pub(super) fn register(self) -> io::Result<SocketListener> {
-        Ok(match self.0 {
-            End::Tcp(listener) => SocketListener::Tcp(TcpListener::from_std(listener)?),
-            End::Unix(listener) => SocketListener::Unix(UnixListener::from_std(listener)?),
+        let end = match self.end {
+            End::Tcp(listener) => Registered::Tcp(TcpListener::from_std(listener)?),
+            End::Unix(listener) => Registered::Unix(UnixListener::from_std(listener)?),
+        };
+        Ok(SocketListener {
+            end,
+            inherited: self.inherited,
         })
     }
 }
@@ -91,7 +103,10 @@ fn bind_tcp(address: SocketAddr, threads: usize) -> io::Result<Bound> {
         socket.listen(BACKLOG)?;
     }
     let ends = sockets.into_iter().map(|s| End::Tcp(s.into())).collect();
-    Ok(Bound { ends })
+    Ok(Bound {
+        ends,
+        inherited: false,
+    })
 }
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
@@ -136,7 +151,10 @@ fn duplicated(end: End, threads: usize) -> io::Result<Bound> {
         });
     }
     ends.push(end);
-    Ok(Bound { ends })
+    Ok(Bound {
+        ends,
+        inherited: false,
+    })
 }
 
 /// The sockets that systemd passed (`LISTEN_FDS`, sd_listen_fds(3)); none if it passed none. Call once, early.
@@ -155,17 +173,24 @@ pub fn inherited(threads: usize) -> io::Result<Vec<Bound>> {
             End::Tcp(listener) => listener.set_nonblocking(true)?,
             End::Unix(listener) => listener.set_nonblocking(true)?,
         }
-        bound.push(duplicated(end, threads)?);
+        bound.push(Bound {
+            inherited: true,
+            ..duplicated(end, threads)?
+        });
     }
     Ok(bound)
 }
 
 /// One thread's end of a real socket.
 #[derive(Debug)]
-pub enum SocketListener {
-    /// TCP.
+pub struct SocketListener {
+    end: Registered,
+    inherited: bool,
+}
+
+#[derive(Debug)]
+enum Registered {
     Tcp(TcpListener),
-    /// Unix.
     Unix(UnixListener),
 }
 
@@ -176,8 +201,8 @@ impl Listener for SocketListener {
     type Stream = SocketStream;
 
     async fn accept(&mut self) -> io::Result<Accept<SocketStream>> {
-        match self {
-            Self::Tcp(listener) => {
+        match &self.end {
+            Registered::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 tcp_options(&stream);
                 Ok(Accept {
@@ -185,7 +210,7 @@ impl Listener for SocketListener {
                     peer: Peer::Tcp(peer),
                 })
             }
-            Self::Unix(listener) => {
+            Registered::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 Ok(Accept {
                     peer: unix_peer(&stream),
@@ -193,6 +218,10 @@ impl Listener for SocketListener {
                 })
             }
         }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inherited
     }
 }
 

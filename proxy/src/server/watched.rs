@@ -20,6 +20,8 @@ pub(super) struct Activity {
     busy: Cell<usize>,
     /// Whether there was a request at all.
     asked: Cell<bool>,
+    /// Whether the next answer is the last one.
+    ends: Cell<bool>,
     /// Since when none is.
     idle_since: Cell<Instant>,
     /// When the first byte after that came.
@@ -48,6 +50,7 @@ impl Activity {
         Rc::new(Self {
             busy: Cell::new(0),
             asked: Cell::new(false),
+            ends: Cell::new(false),
             idle_since: Cell::new(begun),
             head_since: Cell::new(Some(begun)),
             line: Cell::new(Some(0)),
@@ -59,6 +62,16 @@ impl Activity {
     /// Whether there was a request at all.
     pub(super) fn was_asked(&self) -> bool {
         self.asked.get()
+    }
+
+    /// The next answer is the last one, and says so.
+    pub(super) fn end_after_answer(&self) {
+        self.ends.set(true);
+    }
+
+    /// Whether the next answer is the last one.
+    pub(super) fn ends_after_answer(&self) -> bool {
+        self.ends.get()
     }
 
     /// Since when the client takes nothing of what is written to it; `None` while it does, or nothing is.

@@ -166,6 +166,39 @@ fn a_stop_waits_for_what_is_under_way_and_for_nothing_else() {
     assert_eq!(proxy.wait().code(), Some(0));
 }
 
+/// A restart closed connections that were made just before it, with their first request on the way.
+#[test]
+fn a_first_request_that_comes_after_the_signal_is_answered() {
+    let origin = upstream();
+    let mut proxy = Palisade::start(&origin.url(), "");
+    let connections = || (0..20).map(|_| connect(proxy.address()));
+    let mut silent: Vec<_> = connections().collect();
+    let mut begun: Vec<_> = connections().collect();
+    for stream in &mut begun {
+        stream.write_all(b"GET /x HTTP/1.1\r\nHo").unwrap();
+    }
+    let mut answered = connect(proxy.address());
+    let request = "GET /x HTTP/1.1\r\nHost: db\r\n\r\n";
+    assert_eq!(ask(&mut answered, request).status, 200);
+    proxy.signal(Signal::SIGTERM);
+    // That one may be asked anew, so it is not waited for. When it is closed, the others have heard of the end.
+    assert!(read_to_end(&mut answered).is_empty());
+    for stream in &mut silent {
+        stream.write_all(request.as_bytes()).unwrap();
+    }
+    for stream in &mut begun {
+        stream.write_all(b"st: db\r\n\r\n").unwrap();
+    }
+    for mut stream in silent.into_iter().chain(begun) {
+        let answer = answers(&read_to_end(&mut stream), false).remove(0);
+        assert_eq!(
+            (answer.status, answer.field("connection")),
+            (200, Some("close"))
+        );
+    }
+    assert_eq!(proxy.wait().code(), Some(0));
+}
+
 #[test]
 fn a_stop_has_a_hard_end() {
     let origin = upstream();
