@@ -7,6 +7,7 @@
 )]
 
 use palisade_examples::{
+    brought::brought,
     stage::{Kind, Leases, Stage},
     worker::{Answer, Worker},
 };
@@ -53,15 +54,7 @@ fn is_installed(language: &str, version: &str) -> bool {
 
 /// Python with the packages that `scripts/need.sh` brings.
 fn python() -> Option<String> {
-    let own = std::env::current_exe().unwrap();
-    let venv = own.ancestors().find_map(|folder| {
-        let python = folder.join("venv/bin/python");
-        python.exists().then_some(python)
-    });
-    if venv.is_none() {
-        println!("skipped: the Python packages are not installed (scripts/need.sh test)");
-    }
-    venv.map(|path| path.display().to_string())
+    brought("venv/bin/python").map(|path| path.display().to_string())
 }
 
 async fn write(worker: &mut Worker, line: &str) -> Answer {

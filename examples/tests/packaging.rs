@@ -6,6 +6,7 @@
     reason = "what was skipped is for whoever runs it"
 )]
 
+use palisade_examples::brought::brought;
 use palisade_loadtest::{
     origin::Origin,
     proxy::Palisade,
@@ -37,15 +38,7 @@ fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Output {
 }
 
 fn python() -> Option<PathBuf> {
-    let own = std::env::current_exe().unwrap();
-    let python = own
-        .ancestors()
-        .map(|folder| folder.join("venv/bin/python"))
-        .find(|python| python.exists());
-    if python.is_none() {
-        println!("skipped: the Python packages are not installed (scripts/need.sh test)");
-    }
-    python
+    brought("venv/bin/python")
 }
 
 /// A YAML file as JSON, each of its documents.

@@ -7,7 +7,10 @@
     reason = "what was skipped is for whoever runs it"
 )]
 
-use palisade_examples::worker::{Answer, Worker};
+use palisade_examples::{
+    brought::brought,
+    worker::{Answer, Worker},
+};
 use palisade_lease::{Lease, LeaseOptions, LeaseStore, LeaseUrl};
 use palisade_loadtest::{
     origin::{Origin, Sign, Step},
@@ -46,15 +49,7 @@ fn shell() -> Option<Vec<String>> {
 }
 
 fn requests() -> Option<Vec<String>> {
-    let own = std::env::current_exe().unwrap();
-    let python = own
-        .ancestors()
-        .map(|folder| folder.join("venv/bin/python"))
-        .find(|python| python.exists());
-    if python.is_none() {
-        println!("skipped: the Python packages are not installed (scripts/need.sh test)");
-    }
-    let python = python?.display().to_string();
+    let python = brought("venv/bin/python")?.display().to_string();
     Some(vec![python, example("python/requests_worker.py")])
 }
 

@@ -1,8 +1,7 @@
 //! CouchDB's protocol, as express-pouchdb speaks it, by PouchDB, nano and curl.
 
-use crate::support::{
-    Fenced, assert_good, assert_stale, brought, curl, example, header, serve, work,
-};
+use crate::support::{Fenced, assert_good, assert_stale, curl, example, header, serve, work};
+use palisade_examples::brought::brought;
 use palisade_loadtest::{proxy::Line, servers::Process};
 use std::{fs, net::SocketAddr, os::unix::fs::symlink, process::Command};
 use tempfile::TempDir;

@@ -1,7 +1,8 @@
 //! Elasticsearch's routes and its usual client. There was no Elasticsearch to try it with: the datastore is the tests' own, which
 //! takes what comes and answers what this client wants to see.
 
-use crate::support::{Fenced, brought, curl, example, work};
+use crate::support::{Fenced, curl, example, work};
+use palisade_examples::brought::brought;
 use palisade_loadtest::origin::{Origin, Step};
 use std::process::Command;
 

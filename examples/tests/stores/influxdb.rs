@@ -1,8 +1,9 @@
 //! InfluxDB, by curl and by its client for version 1.
 
 use crate::support::{
-    Fenced, assert_good, assert_stale, brought, curl, example, header, is_installed, serve, work,
+    Fenced, assert_good, assert_stale, curl, example, header, is_installed, serve, work,
 };
+use palisade_examples::brought::brought;
 use palisade_loadtest::servers::{Process, free_port};
 use std::{net::SocketAddr, process::Command};
 use tempfile::TempDir;

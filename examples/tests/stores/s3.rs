@@ -1,8 +1,7 @@
 //! S3, by boto3, on moto.
 
-use crate::support::{
-    Fenced, assert_good, assert_stale, brought, curl, example, header, serve, work,
-};
+use crate::support::{Fenced, assert_good, assert_stale, curl, example, header, serve, work};
+use palisade_examples::brought::brought;
 use palisade_loadtest::servers::Process;
 use std::{
     net::SocketAddr,

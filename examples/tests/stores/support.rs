@@ -47,19 +47,6 @@ pub(crate) fn is_installed(program: &str) -> bool {
     found
 }
 
-/// What `scripts/need.sh` has put into a folder beside the build, such as `venv/bin/python`.
-pub(crate) fn brought(name: &str) -> Option<PathBuf> {
-    let own = std::env::current_exe().unwrap();
-    let found = own
-        .ancestors()
-        .map(|folder| folder.join(name))
-        .find(|path| path.exists());
-    if found.is_none() {
-        println!("skipped: there is no {name} (scripts/need.sh test)");
-    }
-    found
-}
-
 /// A file of the examples folder.
 pub(crate) fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
