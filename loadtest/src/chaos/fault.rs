@@ -2,13 +2,27 @@
 
 use std::{fmt, ops::Range, str::FromStr};
 
-/// A fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(
-    missing_docs,
-    reason = "the names say it, and `about` says it in words"
-)]
-pub enum Fault {
+/// The enum and the list of all that is in it, so that neither has what the other has not.
+macro_rules! faults {
+    ($($name:ident,)*) => {
+        /// A fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(
+            missing_docs,
+            reason = "the names say it, and `about` says it in words"
+        )]
+        pub enum Fault {
+            $($name,)*
+        }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$($name),*];
+        }
+    };
+}
+
+faults! {
     WorkerStop,
     WorkerKill,
     ProxyStop,
@@ -62,43 +76,6 @@ pub(super) enum On {
 }
 
 impl Fault {
-    /// All of them.
-    pub const ALL: [Self; 33] = [
-        WorkerStop,
-        WorkerKill,
-        ProxyStop,
-        ProxyKill,
-        ProxyRestart,
-        DiskFull,
-        ClockJump,
-        EtcdStop,
-        EtcdKill,
-        EtcdRestart,
-        EtcdLeader,
-        EtcdQuorum,
-        EtcdCompact,
-        EtcdFull,
-        EtcdRestore,
-        EtcdRestoreAhead,
-        FrontCut,
-        FrontHold,
-        FrontHalfOpen,
-        FrontCutAfter,
-        FrontEat,
-        BackCut,
-        BackHold,
-        BackHalfOpen,
-        BackCutAfter,
-        BackEat,
-        LeasesCut,
-        LeasesHold,
-        LeasesHalfOpen,
-        LeasesCutAfter,
-        LeasesEat,
-        StoreSlow,
-        StoreAmbiguous,
-    ];
-
     /// Its name, and what it does.
     pub fn about(self) -> (&'static str, &'static str) {
         match self {
