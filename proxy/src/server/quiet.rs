@@ -44,21 +44,27 @@ mod tests {
     use super::*;
     use std::{cell::Cell, future::poll_fn, pin::pin};
 
-    #[test]
-    fn it_is_polled_once_and_then_when_it_is_due() {
-        let polls = Cell::new(0);
-        let mut future = pin!(poll_fn(|_| {
-            polls.set(polls.get() + 1);
-            Poll::<()>::Pending
-        }));
-        let (mut quiet, mut cx) = (Quiet::default(), Context::from_waker(Waker::noop()));
-        for (due, expected) in [(false, 1), (false, 1), (true, 2), (false, 2)] {
-            assert!(quiet.poll(future.as_mut(), due, &mut cx).is_pending());
-            assert_eq!(polls.get(), expected);
-        }
-        quiet.forget();
-        assert!(quiet.poll(future.as_mut(), false, &mut cx).is_pending());
-        assert_eq!(polls.get(), 3);
+    /// In a task of tokio's, as in the server: a `Waker` of std's own may not know its clone again, as its table of functions can be in
+    /// the program more than once (`Waker::will_wake`).
+    #[tokio::test]
+    async fn it_is_polled_once_and_then_when_it_is_due() {
+        let task = poll_fn(|cx| {
+            let polls = Cell::new(0);
+            let mut future = pin!(poll_fn(|_| {
+                polls.set(polls.get() + 1);
+                Poll::<()>::Pending
+            }));
+            let mut quiet = Quiet::default();
+            for (due, expected) in [(false, 1), (false, 1), (true, 2), (false, 2)] {
+                assert!(quiet.poll(future.as_mut(), due, cx).is_pending());
+                assert_eq!(polls.get(), expected);
+            }
+            quiet.forget();
+            assert!(quiet.poll(future.as_mut(), false, cx).is_pending());
+            assert_eq!(polls.get(), 3);
+            Poll::Ready(())
+        });
+        tokio::spawn(task).await.unwrap();
     }
 
     #[test]
