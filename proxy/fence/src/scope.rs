@@ -6,98 +6,11 @@ use crate::{
     unsettled::Unsettled,
 };
 
-/// The number of a read of the lease key: 1 for the scope's first.
-pub type ReadId = u64;
+mod decision;
+mod shell;
 
-/// A request at the gate: its token, and what had happened when it arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Arrival {
-    token: Token,
-    /// How many reads had been sent. Only the "no" of a later one is for this request.
-    reads: ReadId,
-    /// How many attempts to make a floor durable had failed. Only a later failure is for this request.
-    failures: u64,
-    /// Whether its token was the floor once: then a newer one supersedes it, rather than finding it stale.
-    accepted: bool,
-}
-
-impl Arrival {
-    /// The request's token.
-    pub const fn token(&self) -> Token {
-        self.token
-    }
-}
-
-/// What is to be done with a request now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Decision {
-    /// A read may be forwarded. A write calls [`Scope::start`] when its first byte is about to leave.
-    Admit,
-    /// Ask again after the next event, or at [`Scope::opens_at`].
-    Wait,
-    /// It is not forwarded, and never will be.
-    Refuse(Refused),
-}
-
-/// Why a request is not forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refused {
-    /// Its token is older than the floor.
-    Stale {
-        /// The floor.
-        highest: Token,
-    },
-    /// Its token was accepted, and then a newer one closed the scope.
-    Superseded {
-        /// The floor.
-        highest: Token,
-    },
-    /// Its token is above the floor, but not the lease's current grant.
-    NotHolder {
-        /// The floor, if there is one.
-        highest: Option<Token>,
-    },
-    /// Its token is above the floor, and the lease store can't be asked.
-    Unreadable(Unreadable),
-    /// The floor can't be made durable.
-    Storage,
-}
-
-/// A newer token closed the scope before anything was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Superseded {
-    /// The floor.
-    pub highest: Token,
-}
-
-/// What a linearizable read of the scope's lease key said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Reading {
-    /// The current grant, if the lease is held.
-    pub grant: Option<Token>,
-    /// The store's revision at the read. Every later grant's token is above it.
-    pub revision: u64,
-}
-
-/// Why a read said nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Unreadable {
-    /// The store can't be asked now.
-    Unavailable,
-    /// It is another store than before, or its revisions went back.
-    Changed,
-}
-
-/// What the shell has to carry out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// Read the lease key, by a linearizable read sent after this moment; then [`Scope::read`].
-    Read(ReadId),
-    /// Make this floor durable, as closed and not opened; then [`Scope::durable`] or [`Scope::not_durable`].
-    Close(Token),
-    /// Record that this floor has opened, at leisure, only if the stored floor still is this one.
-    RecordOpened(Token),
-}
+pub use decision::{Arrival, Decision, Refused, Superseded};
+pub use shell::{Action, ReadId, Reading, Unreadable};
 
 /// What the last finished read means for a request whose token it did not confirm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -6,35 +6,18 @@
 //! what upstream does when.
 
 use palisade_fence::{
-    Ack, Action, Arrival, Clearance, Decision, Group, Outcome, Reading, Refused, Rule, Scope, Sent,
-    Stored, Time, Token, conclude_without,
+    Ack, Action, Clearance, Decision, Group, Outcome, Reading, Refused, Rule, Scope, Sent, Stored,
+    Time, Token, conclude_without,
 };
 use stateright::{Model, Property};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-const SETTLE: u64 = 1;
-const SCOPE: &str = "s";
+mod state;
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    pub(crate) grants: u8,
-    pub(crate) writes: u8,
-    pub(crate) crashes: u8,
-    /// Sessions that run out under a replica that lives.
-    pub(crate) expiries: u8,
-    /// Watches that lose their place and are read anew.
-    pub(crate) gaps: u8,
-    /// Answers that are lost.
-    pub(crate) losses: u8,
-    /// The replica to which all of that happens.
-    pub(crate) victim: usize,
-    /// Whether reads of the lease key may be answered late.
-    pub(crate) slow_reads: bool,
-    /// Whether the first replica has yet to join.
-    pub(crate) late_join: bool,
-    /// Whether each holder writes by way of either replica; if not, the first by the first, the second by the second.
-    pub(crate) any_replica: bool,
-}
+pub(crate) use state::Bounds;
+use state::{
+    Etcd, Event, Place, Replica, Request, SCOPE, SETTLE, Stage, State, Step, Upstream, later,
+};
 
 #[derive(Clone, Debug)]
 pub(crate) struct World {
@@ -42,124 +25,6 @@ pub(crate) struct World {
     pub(crate) without: Option<Rule>,
     /// Whether a replica looks at its deadline right before it sends.
     pub(crate) deadline: bool,
-}
-
-/// What a watch tells, with the revision of its change.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-enum Event {
-    Grant(Token),
-    Member(Arc<str>),
-    MemberDeleted(Arc<str>),
-    Replica(Arc<str>, Ack),
-    ReplicaGone(Arc<str>),
-}
-
-/// etcd.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-struct Etcd {
-    revision: u64,
-    grant: Option<Token>,
-    members: Vec<Arc<str>>,
-    replicas: BTreeMap<Arc<str>, Ack>,
-    log: Vec<(u64, Event)>,
-}
-
-impl Etcd {
-    fn change(&mut self, events: impl IntoIterator<Item = Event>) {
-        self.revision += 1;
-        self.log
-            .extend(events.into_iter().map(|event| (self.revision, event)));
-    }
-}
-
-/// How far a replica has come.
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-enum Stage {
-    Down,
-    /// Its keys are put, and everything is still to be read.
-    Joining,
-    Serving,
-    /// Its deadline has passed.
-    Expired,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-struct Replica {
-    stage: Stage,
-    id: Arc<str>,
-    joins: u8,
-    scope: Scope,
-    group: Group,
-    /// The place of its watch in etcd's log.
-    watch: usize,
-    acked: Ack,
-    /// The newest grant that its watch has seen: what an ack is for.
-    granted: u64,
-    reading: Option<(u64, Option<Reading>)>,
-    disk: Option<Stored>,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-enum Place {
-    Waiting(Arrival),
-    Admitted,
-    Sent,
-    Over,
-}
-
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-enum Upstream {
-    Nothing,
-    Pending(Time),
-    Applied,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-struct Request {
-    token: Token,
-    at: usize,
-    place: Place,
-    upstream: Upstream,
-    told: Option<Outcome>,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-pub(crate) struct State {
-    now: Time,
-    left: Bounds,
-    etcd: Etcd,
-    replicas: [Replica; 2],
-    holders: Vec<(Token, u8)>,
-    requests: Vec<Request>,
-    applied: Option<Token>,
-    out_of_order: bool,
-    locked_out: bool,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq)]
-pub(crate) enum Step {
-    Grant,
-    Release,
-    Write(usize, usize),
-    Start(usize),
-    Apply(usize),
-    Answer(usize),
-    Lose(usize),
-    Tick,
-    Watch(usize),
-    StoreReads(usize),
-    StoreAnswers(usize),
-    Remove(usize, Arc<str>),
-    Expire(usize),
-    SessionEnds(Arc<str>),
-    Crash(usize),
-    Join(usize),
-    JoinReads(usize),
-    Gap(usize),
-}
-
-fn later(now: Time, ticks: u64) -> Time {
-    now.after(Duration::from_nanos(ticks))
 }
 
 impl World {
