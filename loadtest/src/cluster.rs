@@ -48,40 +48,34 @@ impl Cluster {
     /// # Errors
     /// The same.
     pub fn start_with(programs: Option<&Path>, arguments: &[&str]) -> io::Result<Self> {
-        // Another process may take a port between our look and etcd's: then again with others.
-        for _ in 0..10 {
-            let mut free = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 6];
-            for address in &mut free {
-                address.set_port(free_port()?);
-            }
-            let [a, b, c, d, e, f] = free;
-            let mut cluster = Self {
-                running: [None, None, None],
-                clients: [a, b, c],
-                peers: [d, e, f],
-                folder: TempDir::with_prefix("palisade-etcd-")?,
-                programs: programs.map(Path::to_owned),
-                arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
-            };
-            (0..3).try_for_each(|member| cluster.run(member))?;
-            let up = wait_for("three members", || {
-                let ended = |member: &mut Option<Process>| {
-                    member.as_mut().is_some_and(|m| m.ended().is_some())
-                };
-                if cluster.running.iter_mut().any(ended) {
-                    return Some(false);
-                }
-                (0..3)
-                    .all(|member| cluster.is_healthy(member))
-                    .then_some(true)
-            });
-            if up {
-                return Ok(cluster);
-            }
+        let mut free = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); 6];
+        for address in &mut free {
+            address.set_port(free_port()?);
         }
-        Err(io::Error::other(
-            "etcd's members end at once, whatever their ports",
-        ))
+        let [a, b, c, d, e, f] = free;
+        let mut cluster = Self {
+            running: [None, None, None],
+            clients: [a, b, c],
+            peers: [d, e, f],
+            folder: TempDir::with_prefix("palisade-etcd-")?,
+            programs: programs.map(Path::to_owned),
+            arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
+        };
+        (0..3).try_for_each(|member| cluster.run(member))?;
+        let up = wait_for("three members", || {
+            let ended =
+                |member: &mut Option<Process>| member.as_mut().is_some_and(|m| m.ended().is_some());
+            if cluster.running.iter_mut().any(ended) {
+                return Some(false);
+            }
+            (0..3)
+                .all(|member| cluster.is_healthy(member))
+                .then_some(true)
+        });
+        if up {
+            return Ok(cluster);
+        }
+        Err(io::Error::other("one of etcd's members ended at once"))
     }
 
     fn program(&self, name: &str) -> PathBuf {

@@ -10,6 +10,7 @@ pub mod history;
 pub mod html;
 pub mod origin;
 pub mod peers;
+mod ports;
 pub mod proxy;
 pub mod relay;
 pub mod servers;

@@ -1,5 +1,7 @@
 //! Real servers in real processes, each on loopback ports that were free and in a folder of its own, stopped when dropped.
 
+pub use crate::ports::free_port;
+
 use crate::snapshot::{self, Member};
 use nix::{
     sys::signal::{Signal, kill},
@@ -8,7 +10,7 @@ use nix::{
 use std::{
     fs::File,
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::OnceLock,
@@ -38,13 +40,6 @@ pub fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
         );
         thread::sleep(LOOK_AGAIN);
     }
-}
-
-/// A loopback port that was free a moment ago.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port())
 }
 
 /// One of the workspace's own programs, as built beside the program that asks (a test or a binary of this workspace).
@@ -165,41 +160,20 @@ impl Etcd {
 
     /// The same with the programs in a folder, such as [`newer_etcd`]'s.
     pub fn start_of(programs: Option<&Path>, arguments: &[&str]) -> io::Result<Self> {
-        let arguments: Vec<String> = arguments.iter().map(|&a| a.to_owned()).collect();
-        let mut last = None;
-        // Another process may take a port between our look and etcd's: then again with others.
-        for _ in 0..5 {
-            let mut etcd = Self {
-                process: None,
-                client: (Ipv4Addr::LOCALHOST, free_port()?).into(),
-                peer: (Ipv4Addr::LOCALHOST, free_port()?).into(),
-                folder: TempDir::with_prefix("palisade-etcd-")?,
-                arguments: arguments.clone(),
-                programs: programs.map(Path::to_owned),
-            };
-            match etcd.start_again() {
-                Ok(()) => return Ok(etcd),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or_else(|| io::Error::other("etcd did not start")))
+        let mut etcd = Self {
+            process: None,
+            client: (Ipv4Addr::LOCALHOST, free_port()?).into(),
+            peer: (Ipv4Addr::LOCALHOST, free_port()?).into(),
+            folder: TempDir::with_prefix("palisade-etcd-")?,
+            arguments: arguments.iter().map(|&a| a.to_owned()).collect(),
+            programs: programs.map(Path::to_owned),
+        };
+        etcd.start_again()?;
+        Ok(etcd)
     }
 
     /// Starts it again on the same ports and data, after [`Etcd::kill`].
     pub fn start_again(&mut self) -> io::Result<()> {
-        let mut last = self.try_start();
-        // Somebody's connection may have one of its ports for a moment.
-        for _ in 0..10 {
-            if last.is_ok() {
-                break;
-            }
-            thread::sleep(LOOK_AGAIN * 10);
-            last = self.try_start();
-        }
-        last
-    }
-
-    fn try_start(&mut self) -> io::Result<()> {
         let log = File::options()
             .create(true)
             .append(true)

@@ -6,13 +6,13 @@ mod server_support;
 use palisade::server::{Listen, ServerConfig, bind, start};
 use palisade_loadtest::{
     origin::Sign,
-    servers::{GIVE_UP, wait_for},
+    servers::{GIVE_UP, free_port, wait_for},
 };
 use server_support::{SHORT, Seen, Test, answer, connect, patient, rest, serve, serve_on, talk};
 use std::{
     collections::HashSet,
     io::{Read, Write},
-    net::Shutdown,
+    net::{Ipv4Addr, Shutdown, SocketAddr},
     os::unix::net::UnixStream,
     process::Command,
     rc::Rc,
@@ -23,18 +23,18 @@ const GET: &[u8] = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
 fn a_second_process_cannot_share_the_port_unnoticed() {
-    let server = serve(patient());
-    let error = bind(&Listen::Tcp(server.address), 2).unwrap_err();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+    let server = serve_on(vec![bind(&Listen::Tcp(address), 2).unwrap()], patient());
+    let error = bind(&Listen::Tcp(address), 2).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-    assert!(std::net::TcpListener::bind(server.address).is_err());
+    assert!(std::net::TcpListener::bind(address).is_err());
     // Also while sockets are bound but not served yet.
     let bound = bind(&Listen::Tcp(([127, 0, 0, 1], 0).into()), 2).unwrap();
     assert!(bind(&Listen::Tcp(bound.address().unwrap()), 1).is_err());
     // And at once after the end, although old connections linger in TIME_WAIT.
-    let mut stream = connect(server.address);
+    let mut stream = connect(address);
     stream.write_all(GET).unwrap();
     answer(&mut stream);
-    let address = server.address;
     server.running.shutdown().stop();
     wait_for("the port to be free again", || {
         bind(&Listen::Tcp(address), 1).ok()

@@ -16,26 +16,20 @@ use std::{
 
 /// A program of the store on a port of its own, once it answers.
 pub(crate) fn serve(name: &str, command: impl Fn(u16) -> Command) -> (Process, SocketAddr) {
-    for _ in 0..5 {
-        let port = free_port().unwrap();
-        let mut command = command(port);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut process = Process::start(name, &mut command).unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let up = wait_for(name, || {
-            if process.ended().is_some() {
-                return Some(false);
-            }
-            TcpStream::connect(address).is_ok().then_some(true)
-        });
-        if up {
-            return (process, address);
-        }
-    }
-    panic!("{name} does not start");
+    let port = free_port().unwrap();
+    let mut command = command(port);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut process = Process::start(name, &mut command).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    wait_for(name, || {
+        let ended = process.ended();
+        assert!(ended.is_none(), "{name} ended at once: {ended:?}");
+        TcpStream::connect(address).ok()
+    });
+    (process, address)
 }
 
 pub(crate) fn is_installed(program: &str) -> bool {

@@ -5,7 +5,7 @@ use crate::support::{
 };
 use palisade_loadtest::{
     origin::{Origin, Step},
-    servers::wait_for,
+    servers::{free_port, wait_for},
 };
 use std::{
     io::{Read, Write},
@@ -287,10 +287,7 @@ fn a_second_answer_is_not_the_next_requests() {
 /// hyper-util#150, sozu#420: a store that accepts and closes is given up at once; one that is not there as well.
 #[test]
 fn a_store_that_is_not_there_is_a_502_and_nothing_was_sent() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let proxy = Palisade::start(&format!("http://{address}"), "");
+    let proxy = Palisade::start(&format!("http://127.0.0.1:{}", free_port().unwrap()), "");
     let answer = put(proxy.address(), "/x", 100);
     assert_eq!(answer.status, 502);
     assert_eq!(answer.problem().as_deref(), Some("upstream-unreachable"));
