@@ -9,6 +9,7 @@ mod survive;
 mod upload;
 mod write;
 
+pub(crate) use access::ACCESS_LOG;
 pub use access::AccessLog;
 pub use body::{OutBody, UpBody};
 

@@ -61,7 +61,7 @@ const HISTOGRAMS: [(&str, &[f64], &str); 7] = [
     ),
 ];
 
-const COUNTERS: [(&str, &str); 7] = [
+const COUNTERS: [(&str, &str); 8] = [
     (
         "palisade_requests_total",
         "Requests by kind, by what their clients were told, and why.",
@@ -86,6 +86,10 @@ const COUNTERS: [(&str, &str); 7] = [
     (
         "palisade_lease_store_watch_restarts_total",
         "Watches of the lease store that ended and were begun anew, by reason.",
+    ),
+    (
+        "palisade_log_lines_lost_total",
+        "Lines of the log that nobody read in time.",
     ),
 ];
 
@@ -149,7 +153,11 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
         .iter()
         .for_each(|&(name, help)| describe_gauge!(name, help));
     gauge!("palisade_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
-    for name in ["palisade_ambiguous_total", "palisade_late_answers_total"] {
+    for name in [
+        "palisade_ambiguous_total",
+        "palisade_late_answers_total",
+        "palisade_log_lines_lost_total",
+    ] {
         counter!(name).increment(0);
     }
     for result in ["opened", "pending", "storage", "unavailable"] {

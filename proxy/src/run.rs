@@ -91,7 +91,8 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> RunError {
 /// Runs the proxy until it is told to end.
 pub fn run(sources: &Sources) -> Result<(), RunError> {
     let settings = load(sources)?;
-    let log_level = logging::start(&settings.log);
+    let (log_level, _flush) =
+        logging::start(&settings.log).map_err(system("starting the log's thread"))?;
     settings
         .warnings
         .iter()
@@ -114,7 +115,12 @@ pub fn run(sources: &Sources) -> Result<(), RunError> {
     let bound = bind(&settings, threads)?;
     let state = Arc::new(State::open(
         &settings.state,
-        crate::state::Options::default(),
+        crate::state::Options {
+            fatal: |why| {
+                tracing::error!("{why}");
+                logging::exit(exit::STATE)
+            },
+        },
     )?);
     let front_tls = settings
         .tls

@@ -13,6 +13,9 @@ use http_body_util::BodyExt;
 use palisade_fence::{Time, Token};
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+/// The target of these lines, for whoever writes them out.
+pub(crate) const ACCESS_LOG: &str = "palisade::access";
+
 /// Whether there is an access line per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessLog {
@@ -192,7 +195,7 @@ impl Line {
         seconds: f64,
     ) {
         tracing::info!(
-            target: "palisade::access",
+            target: ACCESS_LOG,
             client = %self.client,
             version = ?self.version,
             method = %self.method,

@@ -76,7 +76,7 @@ pub(super) async fn until_told(
         tracing::warn!(
             "a second signal: ending at once. The next start will wait until older writes are settled"
         );
-        std::process::exit(i32::from(exit::FAILED));
+        logging::exit(exit::FAILED);
     });
     let (mut stage, gate) = (shutdown.stage(), Arc::clone(&admin.gate));
     tokio::spawn(async move {

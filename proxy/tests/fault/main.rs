@@ -16,6 +16,7 @@ mod epoch;
 mod handover;
 mod holder;
 mod large;
+mod logs;
 mod million;
 mod moves;
 mod outcome;
