@@ -41,6 +41,8 @@ const FIRST_WORDS: Duration = Duration::from_secs(3);
 /// For what still has to be written to a client whose request can't be read, and for reading what it still sends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_BYTES: u64 = 1 << 20;
+/// What hyper reads at once, at most: a body of 64 KiB together with its head. In two parts it would cost a read and a copy more.
+const READ: usize = 80 * 1024;
 /// RFC 9110, section 15.5.15. hyper answers 431, since it does not know how far into a head its limit was reached.
 const TOO_LONG: &[u8] =
     b"HTTP/1.1 414 URI Too Long\r\nConnection: close\r\nContent-Length: 0\r\nX-Fence-Outcome: refused\r\n\r\n";
@@ -194,7 +196,8 @@ async fn over_http1<S: Stream, H: Handler>(
         // The timers are our own: hyper's closes without a 408, and takes a pause between requests for a slow head.
         .header_read_timeout(None)
         .max_headers(config.header_count)
-        .max_buf_size(head_limit)
+        .max_header_size(head_limit)
+        .max_buf_size(head_limit.max(READ))
         .serve_connection(TokioIo::new(io), service);
     let mut graceful = false;
     // When the server is on its way down, and nothing was asked for: until then that may come.
@@ -212,7 +215,12 @@ async fn over_http1<S: Stream, H: Handler>(
                     return Poll::Ready(Event::Drains);
                 }
             }
-            if let Poll::Ready(ended) = Pin::new(&mut conn).poll(cx) {
+            let polled = Pin::new(&mut conn).poll(cx);
+            // hyper waits for the rest of it, and nobody will wake it.
+            if activity.line_is_too_long() {
+                return Poll::Ready(Event::LineTooLong);
+            }
+            if let Poll::Ready(ended) = polled {
                 return Poll::Ready(Event::Ended(ended));
             }
             if first_words.is_some() && activity.was_asked() {
@@ -238,7 +246,7 @@ async fn over_http1<S: Stream, H: Handler>(
                 (graceful, first_words) = (true, None);
                 Pin::new(&mut conn).graceful_shutdown();
             }
-            Event::Ended(Err(_)) if activity.line_is_too_long() => break TOO_LONG.to_vec(),
+            Event::LineTooLong => break TOO_LONG.to_vec(),
             // hyper has said why.
             Event::Ended(Err(error)) if error.is_parse() => break Vec::new(),
             Event::Ended(_) => return,
@@ -267,6 +275,7 @@ async fn over_http1<S: Stream, H: Handler>(
             }
         }
     };
+    activity.reads_no_more_requests();
     let io = conn.into_parts().io.into_inner();
     let _ = tokio::time::timeout(LAST_WORDS, last_words(io, &words)).await;
 }
@@ -277,6 +286,8 @@ enum Event {
     Drains,
     /// Since then its first request has come.
     Asked,
+    /// A request line is longer than it may be.
+    LineTooLong,
     /// hyper is done with it.
     Ended(hyper::Result<()>),
     /// A limit may have passed.

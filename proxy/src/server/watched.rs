@@ -96,19 +96,28 @@ impl Activity {
         self.line.get().is_some_and(|line| line >= self.line_limit)
     }
 
-    /// Takes note of bytes that came between requests, or within a head.
-    fn read(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Takes note of bytes that came between requests, or within a head. Pending: the request line is too long, and hyper gets no more.
+    fn read(&self, bytes: &[u8]) -> Poll<io::Result<()>> {
         if self.head_since.get().is_none() && !bytes.is_empty() {
             self.head_since.set(Some(Instant::now()));
         }
         if let Some(line) = self.line.get() {
-            let complete = memchr::memchr(b'\n', bytes).is_some();
-            self.line.set((!complete).then_some(line + bytes.len()));
+            let end = memchr::memchr(b'\n', bytes);
+            let line = line + end.unwrap_or(bytes.len());
+            // One that is too long stays so, even if it came in one piece with its end.
+            let complete = end.is_some() && line < self.line_limit;
+            self.line.set((!complete).then_some(line));
         }
         if self.line_is_too_long() {
-            return Err(io::Error::other("the request line is too long"));
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
         }
-        Ok(())
+    }
+
+    /// What still comes is nobody's request.
+    pub(super) fn reads_no_more_requests(&self) {
+        self.line.set(None);
     }
 
     pub(super) fn waiting(&self) -> Waiting {
@@ -162,11 +171,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        Poll::Ready(if self.activity.busy.get() == 0 {
-            self.activity.read(&buf.filled()[before..])
-        } else {
-            Ok(())
-        })
+        if self.activity.busy.get() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        self.activity.read(&buf.filled()[before..])
     }
 }
 
