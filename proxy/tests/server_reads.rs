@@ -5,7 +5,7 @@ mod server_support;
 
 use palisade::server::{Accept, Counts, Listener, Peer, ServerConfig, Shutdown, serve};
 use palisade_loadtest::{origin::Sign, servers::GIVE_UP};
-use server_support::{Seen, Test, patient};
+use server_support::{LARGE, Seen, Test, patient};
 use std::{
     cell::Cell,
     future::pending,
@@ -78,7 +78,12 @@ struct Client {
 
 impl Client {
     fn of(config: ServerConfig) -> Self {
-        let (io, server) = tokio::io::duplex(1 << 20);
+        Self::with_room(config, 1 << 20)
+    }
+
+    /// One to whom so many bytes are on their way at most, and from whom.
+    fn with_room(config: ServerConfig, room: usize) -> Self {
+        let (io, server) = tokio::io::duplex(room);
         let reads = Rc::new(Cell::new(0));
         let counted = Counted {
             io: server,
@@ -122,6 +127,13 @@ fn run(test: impl Future<Output = ()>) {
     let local = tokio::task::LocalSet::new();
     let test = local.run_until(async { tokio::time::timeout(GIVE_UP, test).await.unwrap() });
     runtime.block_on(test);
+}
+
+/// Lets the server, in the same thread, come to where it waits for the client.
+async fn as_far_as_it_can() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// hyper's buffer was as large as a head may be, 64 KiB: a body of 64 KiB and its head took two reads, and the two parts were put together
@@ -182,5 +194,32 @@ fn a_head_has_its_limit_to_the_byte() {
                 assert_eq!(reads == 1, grown);
             }
         }
+    });
+}
+
+/// What the server says by itself comes after the answers before it. Else it would be taken for a part of the one that is still on its way to a
+/// client that is slow to read. hyper reads no further request before it has got rid of an answer, and so does not come to know of a fault in one.
+#[test]
+fn last_words_are_no_part_of_an_answer() {
+    run(async {
+        let config = patient();
+        let limit = config.header_bytes;
+        let client = Client::with_room(config, 4096);
+        let (mut read, mut write) = tokio::io::split(client.io);
+        let get = b"GET /large HTTP/1.1\r\nHost: db\r\n\r\n";
+        write.write_all(get).await.unwrap();
+        as_far_as_it_can().await;
+        let line = vec![b'y'; limit];
+        tokio::task::spawn_local(async move { write.write_all(&line).await.unwrap() });
+        as_far_as_it_can().await;
+        let mut answers = Vec::new();
+        read.read_to_end(&mut answers).await.unwrap();
+        let head = answers.windows(4).position(|end| end == b"\r\n\r\n");
+        let (answer, words) = answers[head.unwrap() + 4..].split_at(LARGE);
+        assert!(answer.iter().all(|&byte| byte == b'x'));
+        assert_eq!(
+            String::from_utf8_lossy(words).lines().next(),
+            Some("HTTP/1.1 414 URI Too Long")
+        );
     });
 }

@@ -36,7 +36,10 @@ impl Seen {
     }
 }
 
-/// `/refuse` is refused without a look at its body, `/wait` waits for the sign, everything else is read to its end.
+/// The length of what `/large` answers.
+pub const LARGE: usize = 100_000;
+
+/// `/refuse` is refused without a look at its body, `/wait` waits for the sign, `/large` has a long answer, everything else is read to its end.
 pub struct Test {
     pub thread: usize,
     pub seen: Seen,
@@ -79,6 +82,7 @@ impl Handler for Test {
                 drain_rest(body, DrainLimits::default());
                 Response::new(Full::from("dropped"))
             }
+            "/large" => Response::new(Full::from(vec![b'x'; LARGE])),
             "/thread" => Response::new(Full::from(self.thread.to_string())),
             _ => {
                 let body = body.collect().await.map(|body| body.to_bytes());
