@@ -14,6 +14,8 @@ use tracing_subscriber::fmt::MakeWriter;
 const LATE: Duration = Duration::from_millis(100);
 /// So many bytes are written at once, however late they are.
 const ENOUGH: usize = 64 << 10;
+/// What goes into a pipe in one piece, whoever else writes to it (pipe(7), "PIPE_BUF").
+const PIECE: usize = 4096;
 /// The most that waits for a reader who stands still, in bytes. What comes then is lost, and counted.
 const MOST: usize = 4 << 20;
 /// How long a stop waits for the reader.
@@ -104,7 +106,7 @@ fn write_out(shared: &Shared, mut out: impl Write) {
         (pending.now, pending.writing) = (false, true);
         drop(pending);
 
-        let failed = match write_all(&mut out, &taken) {
+        let failed = match write_lines(&mut out, &taken) {
             Ok(()) => 0,
             Err(_) => taken.iter().filter(|byte| **byte == b'\n').count() as u64,
         };
@@ -141,6 +143,26 @@ fn wait(shared: &Shared) -> MutexGuard<'_, Pending> {
         .wait_timeout_while(pending, LATE, |pending| !pending.now)
         .unwrap_or_else(PoisonError::into_inner);
     pending
+}
+
+/// In pieces that stay whole in a pipe: others may write their lines to it as well.
+fn write_lines(out: &mut impl Write, mut lines: &[u8]) -> io::Result<()> {
+    while !lines.is_empty() {
+        let (piece, rest) = lines.split_at(piece(lines));
+        write_all(out, piece)?;
+        lines = rest;
+    }
+    Ok(())
+}
+
+/// The length of the whole lines at the beginning that are a piece, or of the first line if that is longer.
+fn piece(lines: &[u8]) -> usize {
+    if lines.len() <= PIECE {
+        return lines.len();
+    }
+    memchr::memrchr(b'\n', &lines[..PIECE])
+        .or_else(|| memchr::memchr(b'\n', lines))
+        .map_or(lines.len(), |end| end + 1)
 }
 
 /// Also to a pipe or terminal that somebody else has set not to block.
@@ -232,6 +254,16 @@ mod tests {
         let mut read = [0; 19];
         reader.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"a request\nan error\n");
+    }
+
+    #[test]
+    fn pieces_are_whole_lines() {
+        assert_eq!(piece(b"a\nb\n"), 4);
+        let long = [b"a\n".as_slice(), &[b'b'; PIECE], b"\nc\n"].concat();
+        assert_eq!(piece(&long), 2);
+        assert_eq!(piece(&long[2..]), PIECE + 1);
+        let full = [vec![b'a'; PIECE - 1], b"\nb\n".to_vec()].concat();
+        assert_eq!(piece(&full), PIECE);
     }
 
     #[test]
