@@ -1,15 +1,21 @@
 //! Logs, on stderr.
 
+mod json;
 mod lines;
 
 use crate::config::{Log, LogFormat};
+use json::JsonLines;
 use lines::Lines;
 use std::{
     io::{self, IsTerminal},
     sync::OnceLock,
 };
 use tracing_subscriber::{
-    EnvFilter, Registry, fmt, layer::SubscriberExt, reload, util::SubscriberInitExt,
+    EnvFilter, Registry,
+    fmt::{self, format::JsonFields},
+    layer::SubscriberExt,
+    reload,
+    util::SubscriberInitExt,
 };
 
 /// Changes the log level at run time.
@@ -39,7 +45,12 @@ pub(super) fn start(log: &Log) -> io::Result<(LevelHandle, Flush)> {
     };
     let _ = match log.format {
         LogFormat::Json => registry
-            .with(fmt::layer().json().flatten_event(true).with_writer(lines))
+            .with(
+                fmt::layer()
+                    .fmt_fields(JsonFields::new())
+                    .event_format(JsonLines::new())
+                    .with_writer(lines),
+            )
             .try_init(),
         LogFormat::Text => {
             let colours = io::stderr().is_terminal();
