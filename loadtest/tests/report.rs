@@ -51,6 +51,19 @@ fn well_formed(html: &str) {
     assert!(python.wait().unwrap().success());
 }
 
+/// The tags of a kind with a colour, such as `fill="#0969DA"`.
+fn shapes<'a>(html: &'a str, kind: &str, color: &str) -> Vec<&'a str> {
+    let tags = html.split('<');
+    tags.filter(|tag| tag.starts_with(kind) && tag.contains(color))
+        .collect()
+}
+
+/// A number of a tag.
+fn at(tag: &str, name: &str) -> i32 {
+    let value = tag.split_once(&format!(" {name}=\"")).unwrap().1;
+    value.split('"').next().unwrap().parse().unwrap()
+}
+
 const HOSTILE: &str = "<script>alert('x')</script>&\"";
 
 fn start(scope: &str) -> What {
@@ -163,15 +176,33 @@ fn leases_faults_writes_refusals_and_the_command_are_in_it() {
         assert!(html.contains(what), "{what} is not in:\n{html}");
     }
     // Three applied, one refused, one unknown: by their colours, each shape of the picture once.
-    let shapes = |open: &str, color: &str| {
-        let tags = html.split('<');
-        tags.filter(|tag| tag.starts_with(open) && tag.contains(color))
-            .count()
-    };
-    assert_eq!(shapes("circle", "fill=\"#0969DA\""), 3);
-    assert_eq!(shapes("polygon", "fill=\"#8250DF\""), 1);
+    assert_eq!(shapes(&html, "circle", "fill=\"#0969DA\"").len(), 3);
+    assert_eq!(shapes(&html, "polygon", "fill=\"#8250DF\"").len(), 1);
     // A cross is two lines.
-    assert_eq!(shapes("line", "stroke=\"#BC4C00\""), 2);
+    assert_eq!(shapes(&html, "line", "stroke=\"#BC4C00\"").len(), 2);
+    // The first lease from second 1 to 6, where the second begins; the fault from 5 to 9.
+    let bar = |color: &str| {
+        let bars = shapes(&html, "rect", &format!("fill=\"{color}\""));
+        assert_eq!(bars.len(), 1, "{color}");
+        (at(bars[0], "x"), at(bars[0], "width"))
+    };
+    let (first, second, fault) = (bar("#57606A"), bar("#E16F24"), bar("#9A6700"));
+    assert!(
+        (first.0 + first.1 - second.0).abs() <= 2,
+        "{first:?} {second:?}"
+    );
+    assert!(
+        (first.1 * 4 - fault.1 * 5).abs() <= 20,
+        "{first:?} {fault:?}"
+    );
+    // Nobody has looked at a floor or begun an epoch; everything else was kept.
+    assert_eq!(html.matches("<td>not looked at</td>").count(), 2);
+    assert_eq!(html.matches(")</td><td class=\"number\">0</td>").count(), 8);
+    let pictures = html.matches("<svg ").count();
+    assert_eq!(
+        html.matches("<svg role=\"img\" aria-label=\"").count(),
+        pictures
+    );
 }
 
 #[test]
@@ -179,11 +210,68 @@ fn a_violation_stands_out() {
     let mut events = small("s");
     // An older write after a newer one.
     events.insert(12, applied("s", 2, 70_001, 3));
+    // Another scope, with nothing wrong in it.
+    events.insert(13, granted("t", 70_010));
     let html = report(&text(events));
-    assert!(html.contains("violations.</p>"), "{html}");
-    assert!(html.contains("P1 (applied tokens never go back within a scope)"));
-    let ring = |tag: &str| tag.starts_with("circle") && tag.contains("stroke=\"#CF222E\"");
-    assert!(html.split('<').any(ring));
+    assert!(
+        html.contains("<p class=\"verdict bad\">2 violations.</p>"),
+        "{html}"
+    );
+    assert!(html.contains("P1 (applied tokens never go back within a scope): write 2 with token"));
+    let rings = shapes(&html, "circle", "stroke=\"#CF222E\"");
+    assert_eq!(rings.len(), 2);
+    let applied = shapes(&html, "circle", "fill=\"#0969DA\"");
+    let place = |tag| (at(tag, "cx"), at(tag, "cy"));
+    for ring in rings {
+        assert!(
+            applied.iter().any(|dot| place(dot) == place(ring)),
+            "{ring} is around nothing"
+        );
+    }
+}
+
+#[test]
+fn of_many_violations_the_first_are_told() {
+    let mut events = vec![start("s"), granted("s", 5), granted("s", 9)];
+    events.extend((1..=7).map(|id| invoke("s", id, 5)));
+    events.extend([invoke("s", 8, 9), applied("s", 8, 9, 1)]);
+    events.extend((1..=7).map(|id| applied("s", id, 5, id + 1)));
+    events.push(What::End);
+    let html = report(&text(events));
+    assert!(html.contains("7 violations.</p>"), "{html}");
+    assert_eq!(html.matches("<p>P1 (").count(), 5);
+    assert!(html.contains("... and 2 more"), "{html}");
+}
+
+/// What matters in a longer run is shown once more from near.
+#[test]
+fn the_worst_moment_of_a_longer_run_is_shown_closer() {
+    let mut events = vec![start("s"), granted("s", 5), granted("s", 9)];
+    // One is refused in second 41.
+    for id in 1..=30 {
+        events.push(invoke("s", id, 9));
+        events.push(if id == 20 {
+            What::Refused {
+                id,
+                status: 503,
+                reason: "storage-unavailable".into(),
+            }
+        } else {
+            applied("s", id, 9, id)
+        });
+    }
+    let crosses = |html: &str| shapes(html, "line", "stroke=\"#BC4C00\"").len();
+    let html = report(&text(events.clone()));
+    assert!(html.contains("<h2>12 seconds of it</h2>"), "{html}");
+    assert!(html.contains("Where the most writes were refused"));
+    assert_eq!(crosses(&html), 4, "once in each picture");
+    // An older one is let in long before.
+    events[14] = applied("s", 6, 5, 6);
+    let html = report(&text(events));
+    assert!(html.contains("Around the first violation."), "{html}");
+    let rings = shapes(&html, "circle", "stroke=\"#CF222E\"").len();
+    assert!(rings > 0 && rings.is_multiple_of(2), "{rings}");
+    assert_eq!(crosses(&html), 2, "only in the first picture");
 }
 
 #[test]
@@ -192,7 +280,7 @@ fn names_are_text() {
     assert!(!html.contains("<script"));
     assert!(html.contains("&lt;script&gt;"));
     // Should one get through all the same, it is not run.
-    assert!(html.contains("default-src 'none'"));
+    assert!(html.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
 }
 
 #[test]
@@ -297,6 +385,7 @@ fn a_bench_shows_its_figures_and_which_goals_were_kept() {
         let html = report(&serde_json::to_string_pretty(&record(cpu)).unwrap());
         for what in [
             "two cores",
+            "palisade-loadtest bench --versus nginx",
             "put-1k x 16",
             "4.20",
             "99.9 %",
@@ -307,6 +396,26 @@ fn a_bench_shows_its_figures_and_which_goals_were_kept() {
         assert_eq!(html.contains("<td>kept</td>"), kept, "{cpu}");
         assert_eq!(html.contains("<td>missed</td>"), !kept, "{cpu}");
         assert!(!html.contains("<script"));
+        // Palisade's bar ends where its goal is, or goes past it.
+        let own = shapes(&html, "rect", "fill=\"#0A3069\"");
+        let goal = shapes(&html, "polyline", "stroke=\"#1A7F38\"");
+        assert_eq!((own.len(), goal.len()), (1, 1));
+        let goal: i32 = goal[0].split_once("points=\"").unwrap().1[..3]
+            .parse()
+            .unwrap();
+        let past = at(own[0], "x") + at(own[0], "width") - goal;
+        assert!(
+            if kept {
+                past.abs() <= 2
+            } else {
+                (3..20).contains(&past)
+            },
+            "{past}"
+        );
+        // Its latency: a line through the percentiles that there is a place for.
+        let line = shapes(&html, "polyline", "stroke=\"#0A3069\"");
+        assert_eq!(line.len(), 1);
+        assert_eq!(line[0].matches(',').count(), 3, "{}", line[0]);
     }
     let empty = Record {
         rows: vec![],
