@@ -165,7 +165,7 @@ fn the_units_are_accepted_hardened_and_about_the_address_of_the_settings() {
     // 0 is shut away, 10 is bare; tenths, times ten.
     let exposed = run(
         "systemd-analyze",
-        &["security", "--offline=true", "--threshold=12", &service],
+        &["security", "--offline=true", "--threshold=15", &service],
     );
     assert!(
         exposed.status.success(),

@@ -114,6 +114,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Origin {
     shared: Arc<Shared>,
     place: Place,
+    /// Its listener's thread.
+    accepting: Option<thread::JoinHandle<()>>,
 }
 
 #[derive(Clone, Debug)]
@@ -141,28 +143,23 @@ impl Origin {
     /// On a free loopback port.
     pub fn tcp() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let origin = Self::new(Place::Tcp(listener.local_addr()?));
-        let shared = origin.shared.clone();
-        thread::spawn(move || {
-            accept(&shared, || {
-                let (stream, _) = listener.accept()?;
-                stream.set_nodelay(true)?;
-                Ok(Wire::Tcp(stream))
-            });
-        });
-        Ok(origin)
+        let place = Place::Tcp(listener.local_addr()?);
+        Ok(Self::new(place, move || {
+            let (stream, _) = listener.accept()?;
+            stream.set_nodelay(true)?;
+            Ok(Wire::Tcp(stream))
+        }))
     }
 
     /// On a unix socket.
     pub fn unix(path: &Path) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
-        let origin = Self::new(Place::Unix(path.to_owned()));
-        let shared = origin.shared.clone();
-        thread::spawn(move || accept(&shared, || Ok(Wire::Unix(listener.accept()?.0))));
-        Ok(origin)
+        Ok(Self::new(Place::Unix(path.to_owned()), move || {
+            Ok(Wire::Unix(listener.accept()?.0))
+        }))
     }
 
-    fn new(place: Place) -> Self {
+    fn new(place: Place, next: impl FnMut() -> io::Result<Wire> + Send + 'static) -> Self {
         let script = Script {
             once: HashMap::new(),
             always: HashMap::new(),
@@ -173,7 +170,12 @@ impl Origin {
             script: Mutex::new(script),
             stopped: AtomicBool::new(false),
         });
-        Self { shared, place }
+        let accepting = shared.clone();
+        Self {
+            shared,
+            place,
+            accepting: Some(thread::spawn(move || accept(&accepting, next))),
+        }
     }
 
     /// Its address; for TCP.
@@ -271,6 +273,8 @@ impl Drop for Origin {
             Place::Tcp(address) => drop(TcpStream::connect(address)),
             Place::Unix(path) => drop(UnixStream::connect(path)),
         }
+        // With it goes the listener: nobody is let in after this.
+        self.accepting.take().map(thread::JoinHandle::join);
     }
 }
 
